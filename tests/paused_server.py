@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from tests.limits import until
+
 REPLY = b'{"model_name":"m","outputs":[{"name":"y","datatype":"INT32","shape":[1],"data":[7]}]}'
 QUESTION = b'{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[1]}]}'
 
@@ -39,8 +41,7 @@ class Held:
 
     async def connected(self, number: int) -> None:
         """Wait until there are so many connections."""
-        while len(self.handling) < number:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.005)
+        await until(lambda: len(self.handling) >= number)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")

@@ -7,7 +7,7 @@ import asyncio
 import json
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ import pytest
 from gateway.assembly import issuer_keys, registry
 from gateway.assembly.authentication import Access
 from gateway.auth.keys import KeyEntry, new_key, write_keys
-from gateway.cli.options import catalog
-from gateway.config import Config, loads
+from gateway.config import Config
 from gateway.config.access import ListenerAuthConfig
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
@@ -32,8 +31,9 @@ from gateway.protocols.grps.schema import RpcMeta
 from gateway.runtime.app import Gateway
 from tests.attacks.clients import message
 from tests.auth.issuer import Issuer, served
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, settle, until
 from tests.paused_server import port_of
+from tests.running_gateway import config_of, running_gateway
 
 ALICE, ALICE_ENTRY = new_key("alice")
 BOB, BOB_ENTRY = new_key("bob")
@@ -66,24 +66,13 @@ X = Tensor("x", Datatype.FP64, (1, 2), struct.pack("<2d", 1, 2))
 
 
 def config(text: str, file: Path, port: int) -> Config:
-    return loads(text.replace("FILE", str(file)).replace("PORT", str(port)), "test.yaml", catalog(), {})
-
-
-@asynccontextmanager
-async def running(config: Config) -> AsyncIterator[Gateway]:
-    gateway = Gateway(config)
-    await gateway.start()
-    try:
-        async with asyncio.timeout(GENEROUS):
-            yield gateway
-    finally:
-        await gateway.drain(0)
+    return config_of(text.replace("FILE", str(file)).replace("PORT", str(port)))
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[int]:
     """The port of a model server with `double` and `posterior`."""
-    async with running(loads(SERVER, "server.yaml", catalog(), {})) as gateway:
+    async with running_gateway(SERVER) as gateway:
         yield port_of(gateway.references[0].address)
 
 
@@ -102,7 +91,7 @@ def write(file: Path, *entries: KeyEntry) -> None:
 
 @pytest.fixture
 async def gateway(file: Path, server: int) -> AsyncIterator[Gateway]:
-    async with running(config(CONFIG, file, server)) as found:
+    async with running_gateway(config(CONFIG, file, server)) as found:
         yield found
 
 
@@ -391,11 +380,9 @@ routes: [{match: {}, backend: lab}]
 """
 
 
-@asynccontextmanager
-async def with_issuer(server: int, issuer: Issuer) -> AsyncIterator[Gateway]:
+def with_issuer(server: int, issuer: Issuer) -> AbstractAsyncContextManager[Gateway]:
     text = TOKENS.replace("ISSUER", issuer.url)
-    async with running(config(text, Path("none"), server)) as gateway:
-        yield gateway
+    return running_gateway(config(text, Path("none"), server))
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -467,12 +454,10 @@ async def test_a_reload_does_not_disturb_a_lookup_that_a_request_waits_for(
         async with with_issuer(server, issuer) as gateway:
             await issuer.was_asked.wait()
             waiting = spawn(client.get(url(gateway, "/v2/models/double"), headers=bearer(issuer.token("alice"))))
-            while not gateway.state.listeners["http"].unanswered_requests:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+            await until(lambda: gateway.state.listeners["http"].unanswered_requests, 0)
             text = TOKENS.replace("ISSUER", issuer.url) + "drain: {timeout: 3}\n"
             assert await gateway.reload(config(text, Path("none"), server)) == ("drain changed",)
-            for _ in range(20):  # what the configuration before had ends in the background
-                await asyncio.sleep(0)
+            await settle(20)  # what the configuration before had ends in the background
             issuer.answers.set()
             assert (await waiting).status_code == 200
             assert issuer.asked == 1
@@ -484,7 +469,7 @@ async def test_the_keys_of_an_issuer_can_be_in_a_file(server: int, client: httpx
     jwks = tmp_path / "jwks.json"
     jwks.write_bytes(issuer.jwks)
     text = TOKENS.replace("ISSUER", issuer.url).replace("jwt: {", f"jwt: {{jwks: {jwks}, ")
-    async with running(config(text, Path("none"), server)) as gateway:
+    async with running_gateway(config(text, Path("none"), server)) as gateway:
         path = url(gateway, "/v2/models/double")
         assert (await client.get(path, headers=bearer(issuer.token("alice")))).status_code == 200
 

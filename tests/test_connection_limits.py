@@ -14,9 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ClientError
-from gateway.config import loads
 from gateway.core.errors import GatewayError
 from gateway.core.protocol import Limits
 from gateway.runtime.app import Gateway
@@ -26,8 +24,9 @@ from gateway.transports.listener_connections import Admission, ConnectionLimit, 
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS
 from tests.attacks.clients import Brpc, Connection, Grpc, Http, Mip, infer, message, tensor
 from tests.interop.processes import free_port
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
 from tests.paused_server import ask, get, port_of
+from tests.running_gateway import config_of, running_gateway
 from tests.test_loops import INFER
 
 CONFIG = """
@@ -51,10 +50,8 @@ listeners: [{name: here, bind: "127.0.0.1:0", protocols: [PROTOCOL], model: m, l
 async def test_one_too_many_is_told_so_in_the_words_of_the_protocol(
     protocol: str, beginning: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gateway = Gateway(loads(CONFIG.replace("PROTOCOL", protocol), "test.yaml", catalog(), {}))
-    await gateway.start()
-    port = port_of(gateway.state.listeners["here"].address)
-    try:
+    async with running_gateway(CONFIG.replace("PROTOCOL", protocol)) as gateway:
+        port = port_of(gateway.state.listeners["here"].address)
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         for _ in range(3):
             reply = await ask(port, b"")
@@ -69,8 +66,6 @@ async def test_one_too_many_is_told_so_in_the_words_of_the_protocol(
             while b"too many" in await ask(port, get("/")):
                 pass
         assert gateway.state.status().listeners["here"].refused_connections >= 3
-    finally:
-        await gateway.drain(0)
     lines = [each.getMessage() for each in caplog.records if "refuses connections" in each.getMessage()]
     assert lines == [
         "listener 'here' refuses connections: 2 are open; limits.connections of the listener (2) allows no more"
@@ -82,16 +77,12 @@ async def test_one_too_many_is_told_so_in_the_words_of_the_protocol(
 @asynccontextmanager
 async def full(protocol: str) -> AsyncIterator[Gateway]:
     """A gateway whose listener has as many connections open as it may have."""
-    gateway = Gateway(loads(CONFIG.replace("PROTOCOL", protocol), "test.yaml", catalog(), {}))
-    await gateway.start()
-    port = port_of(gateway.state.listeners["here"].address)
-    held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-    try:
+    async with running_gateway(CONFIG.replace("PROTOCOL", protocol)) as gateway:
+        port = port_of(gateway.state.listeners["here"].address)
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         yield gateway
-    finally:
         for _, writer in held:
             writer.close()
-        await gateway.drain(0)
 
 
 async def refused(address: str, protocol: str) -> None:
@@ -137,7 +128,7 @@ listeners: [{name: here, bind: "127.0.0.1:0", protocols: [PROTOCOL], model: m}]
 async def test_a_client_with_too_many_connections_does_not_keep_others_out(
     protocol: str, config: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gateway = Gateway(loads(config.replace("PROTOCOL", protocol), "test.yaml", catalog(), {}))
+    gateway = Gateway(config_of(config.replace("PROTOCOL", protocol)))
     await gateway.start()
     port = port_of(gateway.state.listeners["here"].address)
     try:
@@ -270,10 +261,8 @@ def test_the_limit_is_what_the_descriptors_leave(
 async def test_the_memory_of_messages_is_configured() -> None:
     text = CONFIG.replace("PROTOCOL", "umbridge")
     for line, limit in (("limits: {memory: 1000000}", 1_000_000), ("", memory.default_limit())):
-        gateway = Gateway(loads(f"{text}\n{line}", "test.yaml", catalog(), {}))
-        await gateway.start()
-        await gateway.drain(0)
-        assert memory.PROCESS_MEMORY.limit == limit
+        async with running_gateway(f"{text}\n{line}"):
+            assert memory.PROCESS_MEMORY.limit == limit
 
 
 SMALL_SHARES = """
@@ -295,7 +284,7 @@ LARGE: dict[str, tuple[Callable[[tuple[str, int]], Connection], bytes]] = {
 
 async def test_a_body_beyond_the_share_of_a_client_is_refused_in_every_protocol() -> None:
     """Another client, with a share of its own, is served."""
-    gateway = Gateway(loads(SMALL_SHARES, "test.yaml", catalog(), {}))
+    gateway = Gateway(config_of(SMALL_SHARES))
     await gateway.start()
     addresses = {name: listener.address for name, listener in gateway.state.listeners.items()}
     port = port_of(addresses["v2-rest"])
@@ -303,9 +292,7 @@ async def test_a_body_beyond_the_share_of_a_client_is_refused_in_every_protocol(
         _, held = await asyncio.open_connection("127.0.0.1", port)
         held.write(BEGUN)
         shared = memory.PROCESS_MEMORY.of_client("127.0.0.1:1")
-        async with asyncio.timeout(GENEROUS):
-            while shared.used < 99_000:  # noqa: ASYNC110 - nothing tells of it
-                await asyncio.sleep(0)
+        await until(lambda: shared.used >= 99_000, 0)
         for name, (connect, request) in LARGE.items():
             with connect(("127.0.0.1", port_of(addresses[name]))) as connection:
                 assert b"the messages of this client hold" in await asyncio.to_thread(connection.call, request)

@@ -1,10 +1,9 @@
 """`cors` of a listener: what replies say to pages of other origins, by the Fetch standard of the WHATWG."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
@@ -14,14 +13,14 @@ import pytest
 from playwright.sync_api import Page
 
 from gateway.auth.keys import new_key, write_keys
-from gateway.cli.options import catalog
-from gateway.config import ConfigError, loads
+from gateway.config import ConfigError
 from gateway.runtime.app import Gateway
 from tests.admin.console.browser import CHROMIUM, chromium
 from tests.cli.commands import started
+from tests.in_thread import QuietHandler, in_thread
 from tests.interop.processes import free_port
 from tests.paused_server import http
-from tests.running_gateway import running_gateway
+from tests.running_gateway import config_of, running_gateway
 
 PAGE, OTHER = "https://app.example.com", "https://evil.example.com"
 KEY, ENTRY = new_key("alice")
@@ -173,7 +172,7 @@ async def test_an_options_request_that_is_no_preflight_is_one_like_any_other(tmp
 async def test_a_reload_changes_it_on_open_connections(tmp_path: Path) -> None:
     async with running(tmp_path) as (gateway, client):
         written = text(tmp_path, f'cors: {{origins: ["{OTHER}"]}}')
-        changed = loads(written, "test.yaml", catalog(), {})
+        changed = config_of(written)
         await client.options(url(gateway, "web"), headers={"origin": PAGE, **ASKED})
         await gateway.reload(changed.model_copy(update={"reference": gateway.state.config.reference}))
         reply = await client.options(url(gateway, "web"), headers={"origin": OTHER, **ASKED})
@@ -218,7 +217,7 @@ LISTENER = 'listeners: [{name: a, bind: "127.0.0.1:1", protocols: [%s], cors: {%
 )
 def test_what_cannot_be_is_refused(protocols: str, cors: str, more: str, error: str) -> None:
     with pytest.raises(ConfigError) as failed:
-        loads(LISTENER % (protocols, cors, more), "test.yaml", catalog(), {})
+        config_of(LISTENER % (protocols, cors, more))
     assert error in str(failed.value)
 
 
@@ -241,23 +240,15 @@ SCRIPT = """async ([url, key, credentials]) => {
 def page_server() -> Iterator[str]:
     """A web server with an empty page; its address."""
 
-    class Pages(BaseHTTPRequestHandler):
+    class Pages(QuietHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Pages)) as address:
+        yield f"http://{address}"
 
 
 @pytest.mark.real(CHROMIUM)

@@ -4,7 +4,7 @@ abandoned."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import tensor
 from gateway.core.transport import Destination
 from gateway.runtime.app import Gateway
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
 from tests.running_gateway import running_gateway
 
 PROTOCOLS = registry.protocols()
@@ -75,14 +75,12 @@ async def serving(model: Hanging, protocol: Protocol) -> AsyncIterator[str]:
         await listener.drain(0)
 
 
-@asynccontextmanager
-async def gateway(client: Protocol, server: Protocol, address: str) -> AsyncIterator[Gateway]:
+def gateway(client: Protocol, server: Protocol, address: str) -> AbstractAsyncContextManager[Gateway]:
     scheme = "tcp://" if client.transport == "tcp" else ""
     text = CONFIG.format(
         scheme=scheme, client=client.name, server=server.name, address=address, flavor=FLAVORS.get(server.name, "")
     )
-    async with running_gateway(text) as running:
-        yield running
+    return running_gateway(text)
 
 
 @pytest.mark.parametrize("server", PROTOCOLS.values(), ids=PROTOCOLS)
@@ -126,5 +124,4 @@ def in_flight(between: Gateway) -> int:
 
 async def until_free(between: Gateway) -> None:
     """Until the slot of the call is given back."""
-    while in_flight(between):  # noqa: ASYNC110 - the gateway runs on the same loop
-        await asyncio.sleep(0)
+    await until(lambda: not in_flight(between), 0)

@@ -10,9 +10,7 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from gateway.assembly.reference import serve_reference
 from gateway.assembly.registry import protocols
-from gateway.config.keys import ReferenceConfig
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.requests import Request
@@ -21,7 +19,7 @@ from gateway.reference import signature
 from gateway.runtime.app import Gateway
 from tests.assembly.explain.test_explaining import explanation
 from tests.paused_server import http, port_of
-from tests.running_gateway import running_gateway
+from tests.running_gateway import reference, running_gateway
 from tests.test_queued_calls import Reply, asked, waiting
 
 CONFIG = """
@@ -74,13 +72,11 @@ async def running(places: int | None = None, keys: str = "") -> AsyncIterator[Ga
     Model.places = None if places is None else asyncio.Semaphore(places)
     Model.running = Model.most = 0
     Model.seen, Model.blocked = [], asyncio.Event()
-    config = ReferenceConfig.model_validate(
-        {"protocol": "umbridge", "bind": "127.0.0.1:0", "models": [f"{__name__}:sines"]}
-    )
-    server = await serve_reference(config, asyncio.get_running_loop().time)
-    async with running_gateway(CONFIG.format(address=server.address, keys=keys)) as gateway:
+    async with (
+        reference("umbridge", f"{__name__}:sines") as address,
+        running_gateway(CONFIG.format(address=address, keys=keys)) as gateway,
+    ):
         yield gateway
-        await server.drain(0)
 
 
 X = np.linspace(-3, 3, SIZE)

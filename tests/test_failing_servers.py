@@ -1,17 +1,14 @@
 """With `safe: true`, `retry` and `timeout.per_try`, clients do not notice that one of two servers is killed, started
 again and paused. `make attack` does the same with more calls."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from gateway.assembly.reference import serve_reference
-from gateway.config.keys import ReferenceConfig
 from tests.failing_servers import running, status_of, survive
-from tests.relay import PASS, Then, Way, relaying
+from tests.relay import PASS, Relay, Then, Way, relaying
+from tests.running_gateway import reference
 
 pytestmark = pytest.mark.long
 
@@ -36,15 +33,20 @@ FAULTS = {
 }
 
 
+async def relayed(stack: AsyncExitStack, protocol: str) -> tuple[Relay, list[str]]:
+    """A relay in front of one of two reference servers, and the addresses of the relay and of the other server."""
+    first, second = [await stack.enter_async_context(reference(protocol, "posterior")) for _ in range(2)]
+    relay = await stack.enter_async_context(relaying(first.rpartition("/")[2]))
+    return relay, [relay.address, second.rpartition("/")[2]]
+
+
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_no_call_fails_while_the_replies_of_one_of_two_servers_do(protocol: str, fault: Way) -> None:
     """A reply that is no message is INTERNAL, which `retry` must be told."""
     policies = "[{timeout: {seconds: 30, per_try: 0.5}}, {retry: {statuses: [UNAVAILABLE, INTERNAL]}}]"
     async with AsyncExitStack() as stack:
-        addresses = [await stack.enter_async_context(reference(protocol)) for _ in range(2)]
-        relay = await stack.enter_async_context(relaying(addresses[0]))
-        addresses[0] = relay.address
+        relay, addresses = await relayed(stack, protocol)
         gateway, load = await stack.enter_async_context(running(protocol, addresses, clients=4, policies=policies))
         await load.calls(20)
         relay.replies = fault
@@ -58,23 +60,10 @@ async def test_no_call_fails_while_the_replies_of_one_of_two_servers_do(protocol
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_call_that_hangs_is_answered_by_the_other_server(protocol: str) -> None:
     async with AsyncExitStack() as stack:
-        addresses = [await stack.enter_async_context(reference(protocol)) for _ in range(2)]
-        relay = await stack.enter_async_context(relaying(addresses[0]))
-        addresses[0] = relay.address
+        relay, addresses = await relayed(stack, protocol)
         policies = "[{timeout: {seconds: 10}}, {hedge: {}}]"
         _, load = await stack.enter_async_context(running(protocol, addresses, clients=1, policies=policies))
         await load.calls(300)  # of which a tenth may have a second try
         relay.replies = Way(then=Then.SWALLOW)
         await load.calls(10)
     assert load.failed == []
-
-
-@asynccontextmanager
-async def reference(protocol: str) -> AsyncIterator[str]:
-    """The address of a reference server in this process."""
-    config = ReferenceConfig.model_validate({"protocol": protocol, "bind": "127.0.0.1:0", "models": ["posterior"]})
-    listener = await serve_reference(config, asyncio.get_running_loop().time)
-    try:
-        yield listener.address.rpartition("/")[2]
-    finally:
-        await listener.drain(0)

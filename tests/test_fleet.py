@@ -4,25 +4,24 @@ model than its own, and no server gets more models than it may have."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from unittest.mock import patch
 
 import pytest
 from redis.asyncio import Redis
 
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.core.tasks import spawn
 from gateway.routing.placement import agreement
 from gateway.runtime.app import Gateway
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
 from tests.peers.fleet_client import CLIENTS, CallFailed
 from tests.peers.fleet_models import FleetModels
 from tests.peers.fleet_server import FleetServer, serve
 from tests.policies.redis_server import RedisServer
+from tests.running_gateway import running_gateway
 
 MODELS = [f"m{number}" for number in range(12)]
 CONFIG = """
@@ -115,19 +114,13 @@ async def threads() -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(64))
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what happens without a further request."""
-    async with asyncio.timeout(GENEROUS):
-        while not condition():  # noqa: ASYNC110 - the servers tell nobody
-            await asyncio.sleep(0.005)
-
-
-async def started(servers: Sequence[FleetServer], placement: str, wire: str, seconds: float) -> Gateway:
+def started(
+    servers: Sequence[FleetServer], placement: str, wire: str, seconds: float
+) -> AbstractAsyncContextManager[Gateway]:
     endpoints = [getattr(each, wire) for each in servers]
-    text = CONFIG.format(protocol=PROTOCOLS[wire], endpoints=endpoints, placement=placement, seconds=seconds)
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await gateway.start()
-    return gateway
+    return running_gateway(
+        CONFIG.format(protocol=PROTOCOLS[wire], endpoints=endpoints, placement=placement, seconds=seconds)
+    )
 
 
 @asynccontextmanager
@@ -135,9 +128,7 @@ async def fleet(placement: str, *models: FleetModels, wire: str = "grpc", second
     """A server for each of `models`, and a gateway with these keys of `placement`."""
     with ExitStack() as stack:
         servers = [stack.enter_context(serve(each)) for each in models]
-        async with AsyncExitStack() as running:
-            gateway = await started(servers, placement, wire, seconds)
-            running.push_async_callback(gateway.drain, 0)
+        async with started(servers, placement, wire, seconds) as gateway:
             yield Fleet(servers, gateway, wire)
 
 
@@ -377,11 +368,10 @@ async def test_a_gateway_that_restarts_finds_what_is_loaded() -> None:
     with ExitStack() as stack:
         servers = [stack.enter_context(serve(FleetModels(MODELS))) for _ in range(2)]
         for _ in range(2):
-            gateway = await started(servers, ON_DEMAND, "grpc", 60)
-            here = Fleet(servers, gateway, "grpc")
-            for model in MODELS[:4]:
-                await here.ask(model)
-            await gateway.drain(0)
+            async with started(servers, ON_DEMAND, "grpc", 60) as gateway:
+                here = Fleet(servers, gateway, "grpc")
+                for model in MODELS[:4]:
+                    await here.ask(model)
         assert [here.loads(model) for model in MODELS[:4]] == [1, 1, 1, 1]
         assert [each.highest for each in here.models] == [2, 2]
 
@@ -389,18 +379,16 @@ async def test_a_gateway_that_restarts_finds_what_is_loaded() -> None:
 async def test_a_gateway_that_ends_during_a_load_loses_no_place() -> None:
     with serve(FleetModels(MODELS)) as server:
         server.models.hanging.add("m0")
-        gateway = await started([server], ON_DEMAND, "grpc", 60)
-        asking = spawn(Fleet([server], gateway, "grpc").refused("m0"))
-        assert await asyncio.to_thread(server.models.wait_until_loading, "m0", GENEROUS)
-        await gateway.drain(0)
+        async with started([server], ON_DEMAND, "grpc", 60) as gateway:
+            asking = spawn(Fleet([server], gateway, "grpc").refused("m0"))
+            assert await asyncio.to_thread(server.models.wait_until_loading, "m0", GENEROUS)
         assert await asking
-        gateway = await started([server], ON_DEMAND, "grpc", 60)
-        here = Fleet([server], gateway, "grpc")
-        later = spawn(here.ask("m0"))
-        await here.ask("m1")
-        server.models.release()
-        await later
-        await gateway.drain(0)
+        async with started([server], ON_DEMAND, "grpc", 60) as gateway:
+            here = Fleet([server], gateway, "grpc")
+            later = spawn(here.ask("m0"))
+            await here.ask("m1")
+            server.models.release()
+            await later
         assert server.models.highest == 2
 
 
@@ -422,12 +410,9 @@ async def pair(redis: RedisServer, *models: FleetModels) -> AsyncIterator[tuple[
     with ExitStack() as stack:
         stack.enter_context(patch.object(agreement, "SECONDS", GENEROUS))  # on a busy machine, Redis takes its time
         servers = [stack.enter_context(serve(each)) for each in models]
-        async with AsyncExitStack() as running:
-            gateways = [await started(servers, placement, "grpc", 60) for _ in range(2)]
-            for each in gateways:
-                running.push_async_callback(each.drain, 0)
-            first, second = (Fleet(servers, each, "grpc") for each in gateways)
-            yield first, second
+        one, other = (started(servers, placement, "grpc", 60) for _ in range(2))
+        async with one as first, other as second:
+            yield Fleet(servers, first, "grpc"), Fleet(servers, second, "grpc")
 
 
 async def looks(redis: RedisServer) -> int:

@@ -6,10 +6,9 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,11 @@ from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ServerKind
 from gateway.config import loads
 from gateway.runtime.app import Gateway
+from tests.in_thread import QuietHandler, in_thread
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
-from tests.running_gateway import running_gateway
+from tests.paused_server import port_of
+from tests.running_gateway import config_of, running_gateway
 
 FORMS = """\
 forms:
@@ -61,35 +62,24 @@ ROWS = [[1, 2, 3, 4], [0.5, 0.5, 0, 0]]
 V2 = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [2, 4], "data": ROWS}], "id": "a-1"}
 
 
-class House(BaseHTTPRequestHandler):
+class House(QuietHandler):
     """Adds the features of each house. It keeps the bodies that it got."""
 
     protocol_version = "HTTP/1.1"
     bodies: list[Any]
 
     def do_GET(self) -> None:
-        self._reply(200 if self.path == "/health" else 404, {})
+        self.send_json({}, 200 if self.path == "/health" else 404)
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.bodies.append(body)
         if self.path != "/predict" or "features" not in body:
-            self._reply(400, {"detail": "there are no features"})
+            self.send_json({"detail": "there are no features"}, 400)
         elif body["features"][0][0] < 0:
-            self._reply(422, {"detail": "a house cannot have less than nothing"})
+            self.send_json({"detail": "a house cannot have less than nothing"}, 422)
         else:
-            self._reply(200, {"prediction": [sum(row) for row in body["features"]], "took_ms": 3})
-
-    def _reply(self, status: int, body: Any) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        pass
+            self.send_json({"prediction": [sum(row) for row in body["features"]], "took_ms": 3})
 
 
 class Legacy:
@@ -105,15 +95,8 @@ class Legacy:
 def houses() -> Iterator[Legacy]:
     bodies: list[Any] = []
     handler = type("OneHouse", (House,), {"bodies": bodies})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield Legacy(server.server_address[1], bodies)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as address:
+        yield Legacy(port_of(address), bodies)
 
 
 @pytest.fixture
@@ -149,16 +132,14 @@ class Running:
         for before, after in changes:
             assert before in self.text
             self.text = self.text.replace(before, after)
-        return await self.gateway.reload(loads(self.text, "test.yaml", catalog(), {}))
+        return await self.gateway.reload(config_of(self.text))
 
 
 @pytest.fixture
 async def running(legacy: Legacy) -> AsyncIterator[Running]:
     text = CONFIG.replace("LEGACY", str(legacy.port)).replace("TENSORS", str(free_port()))
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await gateway.start()
-    yield Running(gateway, text)
-    await gateway.drain(0)
+    async with running_gateway(text) as gateway:
+        yield Running(gateway, text)
 
 
 async def test_a_client_of_v2_reaches_a_program_that_speaks_the_form(running: Running, legacy: Legacy) -> None:

@@ -1,8 +1,7 @@
 """Graphs through a whole gateway: steps of three protocols, clients of all, and what is seen of them."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +99,12 @@ NESTED += NESTED.replace("four", "sixteen").replace("gauss", "four")
 THETA = np.array([[0.3, 0.4], [1.0, -2.0], [0.1, 0.1]])
 
 
-@asynccontextmanager
-async def running(text: str = CONFIG) -> AsyncIterator[Gateway]:
+def running(text: str = CONFIG) -> AbstractAsyncContextManager[Gateway]:
     Gate.entered, Gate.opened, Gate.left = asyncio.Event(), asyncio.Event(), asyncio.Event()
     ports = {word: str(free_port()) for word in ("UM", "GRPC", "REST")}
     for word, port in ports.items():
         text = text.replace(f":{word}", f":{port}")
-    async with running_gateway(text) as gateway:
-        yield gateway
+    return running_gateway(text)
 
 
 def client(gateway: Gateway, protocol: str, listener: str = "") -> AsyncClient:

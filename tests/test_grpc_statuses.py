@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import grpc.aio
@@ -54,11 +54,9 @@ def asked(protocol: str) -> bytes:
     return b"".join(protocols()[protocol].encode_request(request, Target()).parts)
 
 
-@asynccontextmanager
-async def running(address: str, protocol: str = "v2-grpc") -> AsyncIterator[Gateway]:
+def running(address: str, protocol: str = "v2-grpc") -> AbstractAsyncContextManager[Gateway]:
     text = CONFIG.replace("PROTOCOL", protocol).replace("ADDRESS", address)
-    async with running_gateway(text) as gateway:
-        yield gateway
+    return running_gateway(text)
 
 
 async def failure(gateway: Gateway, *metadata: tuple[str, str]) -> Any:

@@ -1,6 +1,5 @@
 """Headers that are forwarded from one transport to another, on real sockets."""
 
-import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +14,7 @@ from gateway.core.protocol import Target
 from gateway.core.requests import Request
 from gateway.core.tensors import tensor
 from gateway.runtime.app import Gateway
-from tests.paused_server import INFER, REPLY, ask, http, port_of
+from tests.header_servers import Servers, header_servers, infer
 from tests.running_gateway import running_gateway
 
 CONFIG = """
@@ -32,46 +31,13 @@ routes:
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 
 
-class Servers:
-    """A V2 server over REST and one over gRPC, which keep the headers that they get."""
-
-    def __init__(self) -> None:
-        self.heads: list[bytes] = []
-        self.metadata: list[dict[str, str | bytes]] = []
-
-    async def http(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-l"))
-                await reader.readexactly(length)
-                self.heads.append(head)
-                writer.write(http(b"HTTP/1.1 200 OK", REPLY))
-        except asyncio.IncompleteReadError:
-            writer.close()
-
-    async def infer(self, body: bytes, context: grpc.aio.ServicerContext) -> bytes:
-        self.metadata.append(dict(context.invocation_metadata() or ()))
-        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "seen")
-        raise AssertionError
-
-
 @asynccontextmanager
 async def running(top: str = "", forwarded: str = "x-team") -> AsyncIterator[tuple[Gateway, Servers]]:
-    servers = Servers()
-    listening = await asyncio.start_server(servers.http, "127.0.0.1", 0)
-    server = grpc.aio.server()
-    handler = grpc.unary_unary_rpc_method_handler(servers.infer)
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler("inference.GRPCInferenceService", {"ModelInfer": handler}),)
-    )
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    text = CONFIG.replace("HTTP", str(listening.sockets[0].getsockname()[1])).replace("GRPC", str(port))
-    async with running_gateway(text.replace("x-team", forwarded) + top) as gateway:
+    async with (
+        header_servers(CONFIG.replace("x-team", forwarded)) as (servers, text),
+        running_gateway(text + top) as gateway,
+    ):
         yield gateway, servers
-        await server.stop(None)
-        listening.close()
 
 
 async def call(gateway: Gateway, *metadata: tuple[str, str | bytes]) -> None:
@@ -80,13 +46,6 @@ async def call(gateway: Gateway, *metadata: tuple[str, str | bytes]) -> None:
     body = b"".join(protocols()["v2-grpc"].encode_request(request, Target()).parts)
     async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
         await channel.unary_unary(METHOD)(body, metadata=metadata)
-
-
-async def infer(gateway: Gateway, model: bytes, *lines: bytes) -> bytes:
-    request = INFER.replace(b"models/m", b"models/" + model).replace(
-        b"\r\n", b"\r\nConnection: close\r\n" + b"".join(lines), 1
-    )
-    return await ask(port_of(gateway.state.listeners["http"].address), request)
 
 
 @pytest.mark.parametrize("key", [b"\0\xff", b"\r\nX-Evil: 1\r\n\r\n", b"plain", b""])

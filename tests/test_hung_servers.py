@@ -5,8 +5,8 @@ import asyncio
 import json
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from pathlib import Path
 from sys import executable
 
@@ -63,10 +63,8 @@ def config(addresses: dict[str, list[str]], seconds: float) -> str:
     return text
 
 
-@asynccontextmanager
-async def running(addresses: dict[str, list[str]], seconds: float = SECONDS) -> AsyncIterator[Gateway]:
-    async with running_gateway(config(addresses, seconds)) as gateway:
-        yield gateway
+def running(addresses: dict[str, list[str]], seconds: float = SECONDS) -> AbstractAsyncContextManager[Gateway]:
+    return running_gateway(config(addresses, seconds))
 
 
 async def infer(gateway: Gateway, model: str) -> int:

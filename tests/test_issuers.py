@@ -6,7 +6,7 @@ import json
 import logging
 import ssl
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ from gateway.assembly import issuer_keys
 from gateway.config import ConfigError
 from gateway.runtime.app import Gateway
 from tests.auth.issuer import Issuer, served
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
+from tests.running_gateway import config_of, running_gateway
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import config, running
 
 TEXT = """
 auth:
@@ -77,15 +77,9 @@ async def two(files: Files, text: str = TEXT) -> AsyncIterator[Two]:
         first.rotate("ES256", "same")
         second.rotate("ES256", "same")
         written = text.replace("FIRST", first.url).replace("SECOND", second.url).replace("CA", str(files.ca))
-        gateway = await stack.enter_async_context(running(written))
+        gateway = await stack.enter_async_context(running_gateway(written))
         client = await stack.enter_async_context(httpx.AsyncClient(timeout=GENEROUS, trust_env=False))
         yield Two(gateway, first, second, client)
-
-
-async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(GENEROUS):
-        while not what():  # noqa: ASYNC110 - nothing tells when
-            await asyncio.sleep(0.01)
 
 
 async def test_each_issuer_has_its_audience_claims_and_names(files: Files) -> None:
@@ -250,7 +244,7 @@ async def test_a_reload_keeps_the_keys_of_issuers_that_stay(files: Files) -> Non
         text = TEXT.replace("FIRST", found.first.url).replace("SECOND", found.second.url).replace("CA", str(files.ca))
         lines = [line for line in text.splitlines(keepends=True) if found.second.url not in line]
         asked = found.first.asked
-        await found.gateway.reload(config("".join(lines)))
+        await found.gateway.reload(config_of("".join(lines)))
         found.first.silent = True
         assert await found.status(found.first.token("alice", jti="new")) == 200
         assert await found.status(found.second.token(aud="others", email="alice@lab", jti="new")) == 401
@@ -260,7 +254,7 @@ async def test_a_reload_keeps_the_keys_of_issuers_that_stay(files: Files) -> Non
 def test_what_is_wrong_with_issuers_is_told_with_its_place(files: Files, tmp_path: Path) -> None:
     def wrong(auth: str) -> str:
         with pytest.raises(ConfigError) as raised:
-            config("listeners: [{name: a, bind: '127.0.0.1:0', protocols: [v2-rest]}]\n" + auth)
+            config_of("listeners: [{name: a, bind: '127.0.0.1:0', protocols: [v2-rest]}]\n" + auth)
         return str(raised.value)
 
     one = "{issuer: 'https://i.test', audience: [m]}"

@@ -16,8 +16,6 @@ import numpy as np
 import pytest
 
 from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
@@ -29,6 +27,7 @@ from tests.interop.processes import Process, free_port
 from tests.limits import GENEROUS
 from tests.paused_server import Held, held
 from tests.policies.redis_server import RedisServer
+from tests.running_gateway import running_gateway
 
 CONFIG = """
 listeners:
@@ -85,9 +84,7 @@ async def running(backend: str = NOTHING, route: str = NOTHING, text: str = CONF
         server = await stack.enter_async_context(held())
         text = text.replace("PORT", str(free_port())).replace("HELD", str(server.port))
         text = text.replace("BACKEND", backend).replace("ROUTE", route)
-        gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-        await gateway.start()
-        stack.push_async_callback(gateway.drain, 0)
+        gateway = await stack.enter_async_context(running_gateway(text))
         stack.callback(server.release.set)
         base = f"http://{gateway.state.listeners['http'].address}"
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=base, timeout=GENEROUS, trust_env=False))

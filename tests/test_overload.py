@@ -7,13 +7,11 @@ from contextlib import asynccontextmanager
 import grpc.aio
 import pytest
 
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.runtime.app import Gateway
 from gateway.transports.shedding import UP_LOOKS, Level, Shedding
 from tests.attacks.clients import Brpc, Connection, Http, Mip, message, post, tensor
-from tests.limits import GENEROUS
 from tests.paused_server import ask, get, port_of
+from tests.running_gateway import running_gateway
 from tests.test_connection_ends import CHECK
 
 CONFIG = """
@@ -47,14 +45,9 @@ def overload(gateway: Gateway, level: Level) -> Shedding:
 
 @asynccontextmanager
 async def running() -> AsyncIterator[tuple[Gateway, dict[str, tuple[str, int]]]]:
-    gateway = Gateway(loads(CONFIG, "test.yaml", catalog(), {}))
-    await gateway.start()
-    listeners = {**gateway.state.listeners, **gateway.ports.all}
-    try:
-        async with asyncio.timeout(GENEROUS):
-            yield gateway, {name: ("127.0.0.1", port_of(each.address)) for name, each in listeners.items()}
-    finally:
-        await gateway.drain(0)
+    async with running_gateway(CONFIG) as gateway:
+        listeners = {**gateway.state.listeners, **gateway.ports.all}
+        yield gateway, {name: ("127.0.0.1", port_of(each.address)) for name, each in listeners.items()}
 
 
 async def called(connection: Connection, request: bytes) -> bytes:
@@ -126,7 +119,5 @@ async def test_the_health_port_is_served_all_the_same() -> None:
 
 
 async def test_without_the_key_there_is_no_shedding() -> None:
-    gateway = Gateway(loads(CONFIG.replace("limits: {shed: {lag: 0.1}}", ""), "test.yaml", catalog(), {}))
-    await gateway.start()
-    assert gateway.state.status().shedding is None
-    await gateway.drain(0)
+    async with running_gateway(CONFIG.replace("limits: {shed: {lag: 0.1}}", "")) as gateway:
+        assert gateway.state.status().shedding is None

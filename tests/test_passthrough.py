@@ -1,28 +1,24 @@
 """Messages that pass untouched: from a configuration to what reaches an endpoint."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import AsyncGenerator
 
 import pytest
-from pydantic import BaseModel
 
-from gateway.assembly.assembly import Assembly
-from gateway.assembly.environment import Connections, Environment
 from gateway.config import Catalog, loads, paths
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.messages import Headers, Message
-from gateway.core.models import ServerInfo
 from gateway.core.operations import Operation
 from gateway.core.protocol import HttpBinding, Limits, ListenerSettings, Protocol, Target
 from gateway.core.requests import Answer, Request, Response, Translate
 from gateway.core.streaming import answer_stream
-from gateway.core.transport import Destination, Handler, StreamHandler
+from gateway.core.transport import Destination
 from gateway.policies import retry
 from gateway.policies.retry import LEAST_RETRIES
+from tests.assembled import assembled, marks
 from tests.config.toys import PROTOCOLS
+from tests.limits import settle
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
@@ -90,31 +86,6 @@ class Wire:
         self.closed = True
 
 
-class Named(BaseModel):
-    name: str
-
-
-def marks(passed: list[str]) -> Any:
-    """A policy that notes the streams that it lets pass."""
-
-    def wrap(handler: Handler, settings: Named) -> Handler:
-        async def marked(request: Request) -> Answer:
-            passed.append(settings.name)
-            return await handler(request)
-
-        return marked
-
-    def wrap_stream(handler: StreamHandler, settings: Named) -> StreamHandler:
-        async def marked(request: Request) -> AsyncGenerator[Response, None]:
-            passed.append(settings.name)
-            async for response in handler(request):
-                yield response
-
-        return marked
-
-    return SimpleNamespace(Settings=Named, wrap=wrap, wrap_stream=wrap_stream)
-
-
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [umbridge, messages]}]
 backends:
@@ -147,23 +118,10 @@ class Assembled:
         self.wires: list[Wire] = []
         policies = {"mark": marks(self.passed), "retry": retry}
         config = loads(CONFIG, "test.yaml", Catalog(TOYS, policies), {})
-        clock: Callable[[], float] = asyncio.get_running_loop().time
-        locate: Callable[[str, Protocol], str] = lambda address, protocol: address  # noqa: E731
-        self.assembly = Assembly(
-            config,
-            Environment(TOYS, policies, Connections(locate, self._connect), clock, ServerInfo("g", "1"), lambda: True),
-        )
+        self.assembly = assembled(config, self._connect, TOYS, policies)
         self.rows = paths.rows(config.listeners[0], config.routes, config.backends, TOYS)
 
-    def _connect(
-        self,
-        address: str,
-        protocol: Protocol,
-        limits: Limits,
-        ip: str = "",
-        *,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
-    ) -> Wire:
+    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str) -> Wire:
         self.wires.append(Wire(self.sent, address, protocol, limits))
         return self.wires[-1]
 
@@ -185,7 +143,7 @@ async def test_a_message_goes_to_the_backend_as_it_came_and_its_replies_back() -
     here = Assembled()
     assert await here.ask("/v1/chat") == [(200, b"/v1/chat"), (200, b"body")]
     assert here.sent == ["passthrough lab:1 POST /v1/chat"]
-    assert here.passed == ["route", "backend"]
+    assert here.passed == ["stream route", "stream backend"]
     assert [each.limits.message for each in here.wires if each.form == "passthrough" and each.address == "lab:1"] == [
         1000
     ]
@@ -217,8 +175,7 @@ async def test_the_slot_is_the_endpoints_and_the_wait_the_backends() -> None:
     [endpoint] = here.assembly.backends["lab"].endpoints
     endpoint.take()
     asking = asyncio.ensure_future(here.ask("/v1/chat"))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await settle()
     assert (len(here.assembly.backends["lab"].queue), here.sent) == (1, [])
     endpoint.give_back()
     assert await asking == [(200, b"/v1/chat"), (200, b"body")]
@@ -244,7 +201,7 @@ async def test_messages_and_translated_requests_share_the_budget_of_retry() -> N
         assert status == 500
         with pytest.raises(GatewayError):
             await translated(Request(Operation.INFER, model="m", origin=Message("POST", "/m")))
-    assert here.passed == ["try"] * (20 + LEAST_RETRIES)
+    assert [each.removeprefix("stream ") for each in here.passed] == ["try"] * (20 + LEAST_RETRIES)
 
 
 async def test_no_other_request_takes_such_a_route() -> None:

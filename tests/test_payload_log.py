@@ -15,15 +15,15 @@ import pytest
 
 from gateway.assembly import registry
 from gateway.auth.keys import new_key, write_keys
-from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ClientError
-from gateway.config import loads
 from gateway.observing.payload_log.calls import MAY_QUOTE
 from gateway.runtime.app import Gateway
 from gateway.runtime.app.replacing import ReloadError
 from tests.interop.processes import free_port
+from tests.limits import until
 from tests.observing.payload_log.receiving import receiving
 from tests.paused_server import INFER, held
+from tests.running_gateway import config_of, running_gateway
 from tests.tls.certificates import Authority
 
 TEXT = """
@@ -61,12 +61,8 @@ def configuration(place: str, protocol: str = "v2-grpc", settings: str = "", **m
 @asynccontextmanager
 async def running(text: str) -> AsyncIterator[tuple[Gateway, str]]:
     """A gateway, and the address of its listener. When it has ended, all is in its payload log."""
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
+    async with running_gateway(text, drain=5) as gateway:
         yield gateway, gateway.state.listeners["in"].address
-    finally:
-        await gateway.drain(5)
 
 
 def client(protocol: str, address: str) -> AsyncClient:
@@ -166,8 +162,7 @@ async def test_a_client_that_leaves_has_an_error_in_place_of_the_reply(tmp_path:
             await server.arrived.wait()
             writer.transport.abort()
             listener = gateway.state.listeners["in"]
-            while listener.unanswered_requests:  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.005)
+            await until(lambda: not listener.unanswered_requests)
     request, reply = lines(path)
     assert kinds([request, reply]) == ["request", "response"]
     assert reply["status"] == "CANCELLED"
@@ -331,18 +326,17 @@ async def test_a_reload_changes_the_log_and_reopening_follows_a_renamed_file(tmp
     text = configuration(str(path))
     async with running(text) as (gateway, address), client("v2-grpc", address) as caller:
         await caller.infer("identity", x=X)
-        await gateway.reload(loads(text.replace(f'"{path}"', f'"{other}"'), "test.yaml", catalog(), {}))
+        await gateway.reload(config_of(text.replace(f'"{path}"', f'"{other}"')))
         await caller.infer("identity", x=X)
         with pytest.raises(ReloadError, match=r"cannot open log\.payloads\.to '/none/log': No such file"):
-            await gateway.reload(loads(text.replace(f'"{path}"', '"/none/log"'), "test.yaml", catalog(), {}))
+            await gateway.reload(config_of(text.replace(f'"{path}"', '"/none/log"')))
         other.rename(tmp_path / "renamed")
         gateway.reopen_logs()
         await caller.infer("identity", x=X)
         without = text.replace(re.search("log: .*\n", text)[0], "")  # type: ignore[index]
-        await gateway.reload(loads(without, "test.yaml", catalog(), {}))
+        await gateway.reload(config_of(without))
         await caller.infer("identity", x=X)
-        while gateway.observing.payload_logs.counts.sent < 6:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.005)
+        await until(lambda: gateway.observing.payload_logs.counts.sent >= 6)
     written = [(tmp_path / name).read_bytes().count(b"\n") for name in ("log", "other", "renamed")]
     assert sum(written) == 6
     assert written[0] == 2

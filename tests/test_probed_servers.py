@@ -4,21 +4,18 @@ own: paused with SIGSTOP, killed with SIGKILL, started again at the same address
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from sys import executable
 
 import pytest
 
-from gateway.assembly.reference import serve_reference
-from gateway.cli.options import catalog
-from gateway.config import reference_config
 from gateway.runtime.app import Gateway
 from tests.interop.processes import Process, free_port
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
 from tests.paused_server import ask, get, port_of
-from tests.running_gateway import running_gateway
+from tests.running_gateway import reference, running_gateway
 from tests.runtime.app.test_gateway import grpc_health
 from tests.test_hung_servers import SIGNATURE, infer
 
@@ -108,11 +105,6 @@ def states(gateway: Gateway) -> dict[str, str]:
     return {name: each.endpoints[0].state for name, each in gateway.state.status().backends.items()}
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - most conditions are another process'
-        await asyncio.sleep(0.01)
-
-
 async def until_all_are(gateway: Gateway, state: str) -> None:
     await until(lambda: set(states(gateway).values()) == {state})
 
@@ -135,11 +127,7 @@ async def test_no_call_goes_to_a_server_that_probes_found_while_another_one_work
     async with AsyncExitStack() as stack:
         addresses = {}
         for name, address in servers.addresses.items():
-            listener = await serve_reference(
-                reference_config(name, "127.0.0.1:0", ["posterior"], catalog()), asyncio.get_running_loop().time
-            )
-            stack.push_async_callback(listener.drain, 0)
-            addresses[name] = [address, listener.address]
+            addresses[name] = [address, await stack.enter_async_context(reference(name, "posterior"))]
         gateway = await stack.enter_async_context(running(addresses))
         await until_all_are(gateway, "up")
         with servers.paused():

@@ -11,20 +11,16 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from gateway.assembly.reference import serve_reference
 from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
 from gateway.client import AsyncClient, Timeout
-from gateway.config import loads
-from gateway.config.keys import ReferenceConfig
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.requests import Request
 from gateway.core.tensors import tensor
 from gateway.reference import signature
 from gateway.runtime.app import Gateway
-from tests.limits import GENEROUS
 from tests.paused_server import http, port_of
+from tests.running_gateway import reference, running_gateway
 
 CONFIG = """
 listeners:
@@ -63,10 +59,10 @@ BATCH = http(
 )
 
 
-def of_graph(name: bytes, more: bytes = b"") -> bytes:
-    """A call of a graph, with these headers."""
+def of_graph(name: bytes) -> bytes:
+    """A call of a graph."""
     return http(
-        b"POST /v2/models/%b/infer HTTP/1.1\r\nConnection: close%b" % (name, more),
+        b"POST /v2/models/%b/infer HTTP/1.1\r\nConnection: close" % name,
         b'{"inputs":[{"name":"x","datatype":"FP64","shape":[1,2],"data":[1.0,2.0]}]}',
     )
 
@@ -92,21 +88,14 @@ async def gated(x: Any) -> Any:
 async def running(queue: str = "{}", policies: str = "[]") -> AsyncIterator[Gateway]:
     """A gateway before a server of one slot, whose gate is closed."""
     Gate.opened = asyncio.Event()
-    config = ReferenceConfig.model_validate(
-        {"protocol": "umbridge", "bind": "127.0.0.1:0", "models": [f"{__name__}:gated"]}
-    )
-    server = await serve_reference(config, asyncio.get_running_loop().time)
-    gateway = Gateway(
-        loads(CONFIG.format(address=server.address, queue=queue, policies=policies), "test.yaml", catalog(), {})
-    )
-    await gateway.start()
-    try:
-        async with asyncio.timeout(GENEROUS):
+    async with (
+        reference("umbridge", f"{__name__}:gated") as address,
+        running_gateway(CONFIG.format(address=address, queue=queue, policies=policies)) as gateway,
+    ):
+        try:
             yield gateway
-    finally:
-        Gate.opened.set()
-        await gateway.drain(0)
-        await server.drain(0)
+        finally:
+            Gate.opened.set()
 
 
 class Reply:

@@ -12,8 +12,6 @@ import pytest
 from gateway.assembly import registry
 from gateway.assembly.connecting import connect
 from gateway.assembly.listening import exchanges, listen
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.exchange import ask
@@ -27,8 +25,9 @@ from gateway.observing import recording
 from gateway.runtime.app import Gateway
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.conversation import OPENING, fields
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
 from tests.paused_server import port_of
+from tests.running_gateway import config_of
 
 PROTOCOLS = registry.protocols()
 CONFIG = """
@@ -102,7 +101,7 @@ async def observed(client: Protocol, infer: Handler = answer, more: str = "", to
     server = await listen(settings, [(V2_REST, "")], exchanges(settings, select), Address("127.0.0.1", 0))
     scheme = "tcp://" if client.transport == "tcp" else ""
     text = CONFIG.format(scheme=scheme, client=client.name, address=server.address, more=more) + top
-    running = Observed(Gateway(loads(text, "test.yaml", catalog(), {})), server.address)
+    running = Observed(Gateway(config_of(text)), server.address)
     await running.gateway.start()
     try:
         async with asyncio.timeout(GENEROUS):
@@ -356,8 +355,7 @@ async def test_the_wait_in_a_queue_is_told() -> None:
         calls = [
             asyncio.ensure_future(ask(request_of(V2_REST), V2_REST, each, Target("gateway"))) for each in connectors
         ]
-        while not running.gateway.state.status().backends["server"].waiting:  # noqa: ASYNC110 - on the same loop
-            await asyncio.sleep(0)
+        await until(lambda: running.gateway.state.status().backends["server"].waiting, 0)
         release.set()
         await asyncio.gather(*calls)
         for each in connectors:
@@ -497,7 +495,7 @@ async def test_a_reply_that_is_passed_on_has_one_request_id(line: bytes, code: i
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    running = Observed(Gateway(loads(PASSING.format(port=port), "test.yaml", catalog(), {})), "")
+    running = Observed(Gateway(config_of(PASSING.format(port=port))), "")
     await running.gateway.start()
     async with asyncio.timeout(GENEROUS):
         reply = await running.send(

@@ -15,17 +15,15 @@ import numpy as np
 import pytest
 
 from gateway.assembly import registry
-from gateway.assembly.reference import serve_reference
-from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ClientError, Timeout
-from gateway.config import reference_config
 from gateway.core.errors import drop_tracebacks
 from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor, tensor
 from gateway.reference import signature
-from tests.running_gateway import running_gateway
+from tests.limits import settle
+from tests.running_gateway import reference, running_gateway
 
 KEEPS_BODIES = (Message, Request, Response, Tensor, BaseException, TracebackType, FrameType)
 
@@ -73,14 +71,14 @@ CASES: dict[str, tuple[str, float, type]] = {
 @asynccontextmanager
 async def gateway(front: str, back: str, model: str) -> AsyncIterator[str]:
     """The address of a gateway that speaks `front` before a server of `moody` that speaks `back`."""
-    served = reference_config(back, "127.0.0.1:0", ["tests.test_released:moody"], catalog())
-    reference = await serve_reference(served, asyncio.get_running_loop().time)
-    text = CONFIG.replace("SIGNATURE", SIGNATURE).replace("AT", reference.address).replace("BACK", back)
     listener = f", model: {model}" if registry.protocols()[front].transport == "tcp" else ""
+    text = CONFIG.replace("SIGNATURE", SIGNATURE).replace("BACK", back)
     text = text.replace("PROTOCOL", front).replace("FRONT", "127.0.0.1:0").replace(", LISTENER", listener)
-    async with running_gateway(text) as here:
+    async with (
+        reference(back, "tests.test_released:moody") as server,
+        running_gateway(text.replace("AT", server)) as here,
+    ):
         yield here.state.listeners["front"].address
-        await reference.drain(0)
 
 
 @contextmanager
@@ -128,6 +126,5 @@ async def test_nothing_of_a_request_is_left_to_the_collector(front: str, back: s
         assert issubclass(await outcome(client, request, patience), expected)
         with uncollected() as found:
             assert issubclass(await outcome(client, request, patience), expected)
-            for _ in range(20):
-                await asyncio.sleep(0)
+            await settle(20)
     assert Counter(found) == {}

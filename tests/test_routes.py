@@ -14,10 +14,7 @@ import numpy as np
 import pytest
 
 from gateway.assembly.connecting import connect
-from gateway.assembly.reference import serve_reference
 from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
-from gateway.config import loads, reference_config
 from gateway.core.errors import GatewayError, Status
 from gateway.core.messages import Headers
 from gateway.core.models import ModelEntry, Signature
@@ -33,6 +30,7 @@ from gateway.runtime.app import Gateway
 from tests.interop.processes import Process
 from tests.limits import GENEROUS
 from tests.paused_server import http
+from tests.running_gateway import reference, running_gateway
 
 Numbers = np.ndarray[Any, Any]
 WHOLE = signature(inputs=[("x", "FP64", [-1, 2])], outputs=[("y", "FP64", [-1, 1])])
@@ -78,10 +76,7 @@ class Running:
 
     async def server(self, protocol: str, *models: str) -> str:
         """The address of a server with models of this file."""
-        config = reference_config(protocol, "127.0.0.1:0", [f"{__name__}:{each}" for each in models], catalog())
-        listener = await serve_reference(config, asyncio.get_running_loop().time)
-        self._stack.push_async_callback(listener.drain, 0)
-        return listener.address
+        return await self._stack.enter_async_context(reference(protocol, *(f"{__name__}:{each}" for each in models)))
 
     def process(self, protocol: str, folder: Path) -> tuple[Process, str]:
         """A server in a process of its own, with the bundled model `posterior`, and its address."""
@@ -92,9 +87,7 @@ class Running:
         return server, server.stdout().split(" on ", 1)[1].split(": ", 1)[0]
 
     async def start(self, text: str) -> None:
-        self.gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-        await self.gateway.start()
-        self._stack.push_async_callback(self.gateway.drain, 0)
+        self.gateway = await self._stack.enter_async_context(running_gateway(text))
 
     async def ask(
         self,

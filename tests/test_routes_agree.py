@@ -19,9 +19,9 @@ from gateway.config.routes import RouteConfig
 from gateway.core.messages import Headers
 from gateway.core.operations import Operation
 from gateway.core.requests import Request
-from gateway.runtime.app import Gateway
 from tests.limits import examples
 from tests.paused_server import ask, http, port_of
+from tests.running_gateway import running_gateway
 
 LISTENERS = {"one": ["grps-rest", "v2-rest"], "two": ["umbridge", "grps-rest"], "three": ["v2-rest"]}
 PREDICT = "/grps/v1/infer/predict"
@@ -119,14 +119,10 @@ def loaded(routes: Sequence[dict[str, Any]]) -> tuple[Config, frozenset[int]]:
 
 async def taken(config: Config) -> list[str]:
     """The backend that each of REQUESTS comes to in a running gateway; the text of the error if it comes to none."""
-    gateway = Gateway(config)
-    await gateway.start()
-    try:
+    async with running_gateway(config) as gateway:
         replies = [
             await ask(port_of(gateway.state.listeners[each.listener].address), each.message) for each in REQUESTS
         ]
-    finally:
-        await gateway.drain(0)
     texts = [each.partition(b"\r\n\r\n")[2].decode() for each in replies]
     named = [re.search(r"backend '(b\d)'", text) for text in texts]
     return [text if name is None else name[1] for name, text in zip(named, texts, strict=True)]

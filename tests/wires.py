@@ -5,28 +5,25 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from inspect import isawaitable
 from typing import TypeAlias
 
-from gateway.assembly.assembly import Assembly
-from gateway.assembly.environment import Connections, Environment
 from gateway.assembly.forms import spoken
 from gateway.assembly.reference import REFERENCE, reference_router
 from gateway.assembly.registry import policies, protocols
-from gateway.cli.options import catalog
-from gateway.config import loads, paths
+from gateway.config import paths
 from gateway.core import patterns
 from gateway.core.errors import DecodeError
 from gateway.core.exchange import answer
 from gateway.core.frozen import replace
 from gateway.core.messages import Headers, Message
-from gateway.core.models import ServerInfo
 from gateway.core.patterns import Match, PathTable
 from gateway.core.protocol import Limits, ListenerSettings, Protocol, StreamBinding
 from gateway.core.requests import Request
 from gateway.core.streaming import answer_message
 from gateway.core.transport import Select
 from gateway.reference.model import Model
+from tests.assembled import assembled
+from tests.running_gateway import config_of
 
 Server: TypeAlias = Callable[[Message], Awaitable[Message]]
-INFO = ServerInfo("tested", "1")
 
 
 class NoPathError(AssertionError):
@@ -38,31 +35,13 @@ class Wires:
     keeps what each of them got."""
 
     def __init__(self, text: str, **servers: Server) -> None:
-        self._config = loads(text, "test.yaml", catalog(), {})
+        self._config = config_of(text)
         self._protocols = spoken(self._config)
         self._servers = servers
         self.sent: dict[str, list[Message]] = {name: [] for name in servers}
-        self._assembly = Assembly(
-            self._config,
-            Environment(
-                self._protocols,
-                policies(),
-                Connections(lambda address, protocol: address, self._connect),
-                lambda: 0.0,
-                INFO,
-                lambda: True,
-            ),
-        )
+        self._assembly = assembled(self._config, self._connect, self._protocols, policies(), clock=lambda: 0.0)
 
-    def _connect(
-        self,
-        address: str,
-        protocol: Protocol,
-        limits: Limits,
-        ip: str = "",
-        *,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
-    ) -> "_Wire":
+    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str) -> "_Wire":
         host = address.partition("://")[2] or address
         name = host.partition(":")[0]
         return _Wire(self._servers[name], self.sent[name], protocol)

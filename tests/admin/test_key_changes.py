@@ -11,9 +11,8 @@ import pytest
 
 from gateway.admin.console.access import ListedKeys
 from gateway.auth.keys import new_key, read_keys, write_keys
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.runtime.app import Gateway
+from tests.running_gateway import running_gateway
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest], auth: {}}]
@@ -52,10 +51,8 @@ def kept(tmp_path: Path) -> Kept:
 
 @pytest.fixture
 async def gateway(kept: Kept) -> AsyncIterator[Gateway]:
-    found = Gateway(loads(CONFIG.replace("KEYS", str(kept.file)), "test.yaml", catalog(), {}))
-    await found.start()
-    yield found
-    await found.drain(0)
+    async with running_gateway(CONFIG.replace("KEYS", str(kept.file))) as found:
+        yield found
 
 
 async def post(gateway: Gateway, path: str, body: Any, key: str = OPS, **headers: str) -> httpx.Response:
@@ -165,13 +162,9 @@ async def test_without_admin_auth_or_a_key_file_there_are_no_changes(
     text = CONFIG.replace(replaced, by)
     if not by:
         text = text.replace(", auth: {}", "")
-    gateway = Gateway(loads(text.replace("KEYS", str(kept.file)), "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
+    async with running_gateway(text.replace("KEYS", str(kept.file))) as gateway:
         for path, body in (("/keys", {"principal": "ops"}), ("/keys/revoke", {"id": OPS_ENTRY.id})):
             reply = await post(gateway, path, body)
             assert (reply.status_code, why in reply.text) == (409, True)
         assert why in (await listed(gateway)).why_fixed
-    finally:
-        await gateway.drain(0)
     assert kept.text == write_keys([OPS_ENTRY, ALICE_ENTRY])

@@ -1,18 +1,11 @@
 """How late the event loop is."""
 
 from gateway.admin.loop_lag import TICK_SECONDS, WINDOW_SECONDS, LoopLag
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 def test_the_longest_of_this_window_and_the_one_before_is_told() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     lag = LoopLag(clock)
     lag.note(0.5)
     lag.note(0.1)
@@ -26,7 +19,7 @@ def test_the_longest_of_this_window_and_the_one_before_is_told() -> None:
 
 
 async def test_a_loop_that_is_late_now_shows_before_its_timer_fires() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     lag = LoopLag(clock)
     lag.start()
     try:
@@ -38,7 +31,7 @@ async def test_a_loop_that_is_late_now_shows_before_its_timer_fires() -> None:
 
 
 async def test_one_that_measures_nothing_is_never_late() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     lag = LoopLag(clock)
     clock.now += 1000
     assert lag.longest == 0

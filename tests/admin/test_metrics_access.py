@@ -14,8 +14,8 @@ from gateway.auth.keys import new_key, write_keys
 from gateway.config import ConfigError
 from tests.auth.issuer import Issuer, served
 from tests.limits import GENEROUS
+from tests.running_gateway import config_of, running_gateway
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import config, running
 
 SCRAPER, SCRAPER_ENTRY = new_key("prometheus")
 USER, USER_ENTRY = new_key("user")
@@ -63,7 +63,7 @@ CREDENTIALS: dict[str, Callable[[str], dict[str, str]]] = {
 
 @pytest.mark.parametrize("way", CREDENTIALS)
 async def test_only_who_has_the_permission_gets_the_page(way: str, text: str, caplog: pytest.LogCaptureFixture) -> None:
-    async with running(text) as gateway, client() as http:
+    async with running_gateway(text) as gateway, client() as http:
         url = f"http://{gateway.ports.all['health'].address}"
         page = await http.get(f"{url}/metrics", headers=CREDENTIALS[way](SCRAPER))
         assert page.status_code == 200
@@ -78,20 +78,20 @@ async def test_only_who_has_the_permission_gets_the_page(way: str, text: str, ca
 
 
 async def test_probes_need_no_key(text: str) -> None:
-    async with running(text) as gateway, client() as http:
+    async with running_gateway(text) as gateway, client() as http:
         for path in ("/healthz", "/readyz"):
             assert (await http.get(f"http://{gateway.ports.all['health'].address}{path}")).status_code == 200
 
 
 async def test_a_reload_asks_for_keys_and_stops_asking(text: str) -> None:
     keyless = text.replace(", auth: {}}", "}")
-    async with running(keyless) as gateway, client() as http:
+    async with running_gateway(keyless) as gateway, client() as http:
         url = f"http://{gateway.ports.all['health'].address}/metrics"
         assert (await http.get(url)).status_code == 200
-        await gateway.reload(config(text))
+        await gateway.reload(config_of(text))
         assert (await http.get(url)).status_code == 401
         assert (await http.get(url, headers={"x-api-key": SCRAPER})).status_code == 200
-        await gateway.reload(config(keyless))
+        await gateway.reload(config_of(keyless))
         assert (await http.get(url)).status_code == 200
 
 
@@ -103,7 +103,7 @@ async def test_a_token_whose_key_is_new_waits_for_the_keys_of_its_issuer(
     async with served(Issuer()) as issuer, client() as http:
         issuer.rotate("ES256")
         jwt = f"  jwt: {{issuer: '{issuer.url}', audience: [models]}}\n"
-        async with running(text.replace("  certificates:", f"{jwt}  certificates:")) as gateway:
+        async with running_gateway(text.replace("  certificates:", f"{jwt}  certificates:")) as gateway:
             url = f"http://{gateway.ports.all['health'].address}/metrics"
             for _ in range(2):
                 sent = {"authorization": f"Bearer {issuer.token('prometheus')}"}
@@ -117,7 +117,7 @@ async def test_over_tls_a_certificate_is_enough(text: str, files: Files, authori
     secure = text.replace("auth: {}}", f"auth: {{}}, tls: {files.asking('optional')}}}")
     scraper = authority.issue(tmp_path, "scraper.lab", stem="scraper")
     other = authority.issue(tmp_path, "other.lab", stem="other")
-    async with running(secure) as gateway:
+    async with running_gateway(secure) as gateway:
         url = f"https://{gateway.ports.all['health'].address}/metrics"
         for own, status in ((scraper, 200), (other, 403), (None, 401)):
             async with client(files.trusting(own)) as http:
@@ -126,4 +126,4 @@ async def test_over_tls_a_certificate_is_enough(text: str, files: Files, authori
 
 def test_without_a_way_to_identify_themselves_nobody_could_scrape() -> None:
     with pytest.raises(ConfigError, match="no credentials are configured"):
-        config(TEXT[TEXT.index("listeners:") :])
+        config_of(TEXT[TEXT.index("listeners:") :])

@@ -3,15 +3,10 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import BaseModel
 
-from gateway.assembly.assembly import Assembly
-from gateway.assembly.environment import Connections, Environment
 from gateway.assembly.registry import protocols
 from gateway.assembly.routes import route_settings
 from gateway.bridge.settings import ImageInput, ImageOutput, Images
@@ -20,21 +15,19 @@ from gateway.core.errors import GatewayError, Status
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
 from gateway.core.messages import Headers, Message
-from gateway.core.models import ServerInfo
 from gateway.core.operations import Operation
 from gateway.core.patterns import Match, PathTable
-from gateway.core.protocol import Limits, ListenerSettings, Protocol
+from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import tensor
-from gateway.core.transport import Handler, StreamHandler
 from gateway.routing.balancing import LeastInFlight, LeastLoad, RoundRobin, WeightedLeastInFlight
 from gateway.routing.health import Ejection
 from gateway.routing.placement.table import ServerInventory
 from gateway.routing.probing import Probes
 from gateway.routing.queue import QueueSettings
 from gateway.transports.http.address import parse_address
+from tests.assembled import INFO, assembled, marks
 
-INFO = ServerInfo("gateway", "1")
 REPLY = b'{"model_name":"m","outputs":[{"name":"y","datatype":"INT32","shape":[1],"data":[7]}]}'
 
 
@@ -57,31 +50,6 @@ class Wire:
         """Nothing is open."""
 
 
-class Named(BaseModel):
-    name: str
-
-
-def marks(passed: list[str]) -> Any:
-    """A policy that notes what it lets pass."""
-
-    def wrap(handler: Handler, settings: Named) -> Handler:
-        async def marked(request: Request) -> Answer:
-            passed.append(settings.name)
-            return await handler(request)
-
-        return marked
-
-    def wrap_stream(handler: StreamHandler, settings: Named) -> StreamHandler:
-        async def marked(request: Request) -> AsyncGenerator[Response, None]:
-            passed.append(f"stream {settings.name}")
-            async for response in handler(request):
-                yield response
-
-        return marked
-
-    return SimpleNamespace(Settings=Named, wrap=wrap, wrap_stream=wrap_stream)
-
-
 class Assembled:
     """An Assembly on Wires: `passed` are the policies, `sent` what reached an endpoint."""
 
@@ -90,28 +58,13 @@ class Assembled:
         self.sent: list[str] = []
         policies = {"mark": marks(self.passed)}
         config = loads((listeners or LISTENER) + text, "test.yaml", Catalog(protocols(), policies), {})
-        self.assembly = Assembly(
+        self.assembly = assembled(
             config,
-            Environment(
-                protocols(),
-                policies,
-                Connections(lambda address, protocol: parse_address(address), self._connect),
-                asyncio.get_running_loop().time,
-                INFO,
-                lambda: ready,
-            ),
+            lambda address, protocol, limits, ip: Wire(self.sent, address, limits),
+            policies=policies,
+            parse_address=lambda address, protocol: parse_address(address),
+            ready=ready,
         )
-
-    def _connect(
-        self,
-        address: str,
-        protocol: Protocol,
-        limits: Limits,
-        ip: str = "",
-        *,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
-    ) -> Wire:
-        return Wire(self.sent, address, limits)
 
     async def ask(
         self,

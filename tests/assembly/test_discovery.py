@@ -1,27 +1,23 @@
 """Endpoints that several backends or sources share, and when they are closed."""
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator
 
 import pytest
 
-from gateway.assembly.assembly import Assembly
 from gateway.assembly.endpoints import SharedEndpoints
-from gateway.assembly.environment import Connections, Environment, Host
+from gateway.assembly.environment import Host
 from gateway.assembly.error_redaction import ErrorRedaction
-from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.config.keys import Config
 from gateway.core.errors import invalid_output
 from gateway.core.messages import Message
-from gateway.core.models import ServerInfo
 from gateway.core.protocol import Limits, Protocol
 from gateway.routing.endpoint import Endpoint
 from gateway.servers.discovery.source import Found
 from gateway.transports.http.address import parse_address
-from tests.routing.fakes import settle
+from tests.assembled import assembled
+from tests.limits import settle
+from tests.running_gateway import config_of
 
 LISTENER = 'listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, grps-rest]}]\n'
 TWO = """
@@ -54,31 +50,17 @@ class Assembled:
     def __init__(self, text: str) -> None:
         self.wires: list[Wire] = []
         self.shared = SharedEndpoints()
-        self.config: Config = loads(LISTENER + text, "test.yaml", catalog(), {})
-        self.assembly = Assembly(
+        self.config: Config = config_of(LISTENER + text)
+        self.assembly = assembled(
             self.config,
-            Environment(
-                protocols(),
-                {},
-                Connections(lambda address, protocol: parse_address(address), self._connect),
-                asyncio.get_running_loop().time,
-                ServerInfo("gateway", "1"),
-                lambda: True,
-                Host(self.shared),
-            ),
+            self._connect,
+            parse_address=lambda address, protocol: parse_address(address),
+            host=Host(self.shared),
         )
         self.lab = self.assembly.backends["lab"]
         self.report = [watcher._report for watcher in self.assembly.discovery._watchers]
 
-    def _connect(
-        self,
-        address: str,
-        protocol: Protocol,
-        limits: Limits,
-        ip: str = "",
-        *,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
-    ) -> Wire:
+    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str) -> Wire:
         self.wires.append(Wire(address, ip))
         return self.wires[-1]
 

@@ -1,18 +1,17 @@
 """Endpoints that are shared by the Assemblies before and after a reload."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 
-from gateway.assembly import registry
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.endpoints import SharedEndpoints
-from gateway.assembly.environment import Connections, Environment, Host
-from gateway.assembly.server_info import INFO
-from gateway.cli.options import catalog
-from gateway.config import loads
+from gateway.assembly.environment import Host
 from gateway.core.messages import Message
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.tasks import spawn
+from tests.assembled import assembled
+from tests.limits import settle
+from tests.running_gateway import config_of
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]
@@ -45,31 +44,14 @@ class Reloads:
         self.links: dict[str, list[Link]] = {}
         self.current: Assembly | None = None
 
-    def _connect(
-        self,
-        address: str,
-        protocol: Protocol,
-        limits: Limits,
-        ip: str = "",
-        *,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
-    ) -> Link:
+    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str) -> Link:
         self.links.setdefault(address, []).append(Link(limits))
         return self.links[address][-1]
 
     def assembly(self, *endpoints: str, limit: int = 100) -> Assembly:
         text = CONFIG.replace("ENDPOINTS", str(list(endpoints))).replace("LIMIT", str(limit))
-        clock: Callable[[], float] = asyncio.get_running_loop().time
-        made = Assembly(
-            loads(text, "test.yaml", catalog(), {}),
-            Environment(
-                registry.protocols(), {}, Connections(lambda address, protocol: address, self._connect), clock, INFO,
-                lambda: True, Host(self.shared),
-            ),
-            self.current,
-        )  # fmt: skip
-        self.current = made
-        return made
+        self.current = assembled(config_of(text), self._connect, host=Host(self.shared), before=self.current)
+        return self.current
 
 
 async def test_an_endpoint_that_stays_is_the_same_and_one_that_goes_is_closed() -> None:
@@ -92,8 +74,7 @@ async def test_an_endpoint_with_a_call_in_flight_is_closed_after_it() -> None:
     closing = spawn(first.close())
     await asyncio.sleep(0)
     endpoint.give_back()
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await settle(5)
     assert not reloads.links["a:1"][0].is_closed
     endpoint.give_back()
     await closing
@@ -108,8 +89,7 @@ async def test_an_endpoint_that_comes_back_while_its_last_call_runs_is_the_same(
     reloads.assembly("b:1")
     endpoint.take()
     closing = spawn(first.close())
-    for _ in range(5):  # it waits for the call now
-        await asyncio.sleep(0)
+    await settle(5)  # it waits for the call now
     assert reloads.assembly("a:1").backends["lab"].endpoints[0] is endpoint
     endpoint.give_back()
     await closing

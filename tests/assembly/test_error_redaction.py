@@ -8,14 +8,12 @@ import pytest
 
 from gateway.assembly.error_redaction import ErrorRedaction
 from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ClientError
-from gateway.config import loads
 from gateway.config.keys import Config
 from gateway.core.errors import Reason, refusal
 from gateway.core.messages import Message
-from gateway.runtime.app import Gateway
 from tests.paused_server import QUESTION, ask, get, http, port_of
+from tests.running_gateway import config_of, running_gateway
 from tests.test_loops import INFER
 
 CONFIG = """
@@ -35,7 +33,7 @@ def path(tmp_path) -> str:  # type: ignore[no-untyped-def]
 
 def config(path: str, protocol: str = "v2-rest", detail: str = "brief", text: str = CONFIG) -> Config:
     text = text.replace("PATH", path).replace("PROTOCOL", protocol).replace("DETAIL", detail)
-    return loads(text, "test.yaml", catalog(), {})
+    return config_of(text)
 
 
 @pytest.mark.parametrize("protocol", sorted(protocols()))
@@ -43,15 +41,11 @@ def config(path: str, protocol: str = "v2-rest", detail: str = "brief", text: st
 async def test_what_clients_are_told_when_a_backend_is_down(
     path: str, protocol: str, detail: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gateway = Gateway(config(path, protocol, detail))
-    await gateway.start()
-    try:
+    async with running_gateway(config(path, protocol, detail)) as gateway:
         address = gateway.state.listeners["round"].address
         async with AsyncClient(address, protocol=protocol) as client:
             with pytest.raises(ClientError) as failed:
                 await client.ask(INFER)
-    finally:
-        await gateway.drain(0)
     told = failed.value.message
     if detail == "full":
         assert "backend 'secret-lab' at " in told
@@ -106,24 +100,16 @@ async def test_other_members_of_a_servers_error_pass_only_in_full(tmp_path: Path
         address = tmp_path / "address"
         address.write_text(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
         text = CONFIG.replace(', "hidden.invalid:1", "http://h.invalid:2/x"', "").replace("plain", "triton")
-        gateway = Gateway(config(str(address), "v2-rest", detail, text))
-        await gateway.start()
-        try:
+        async with running_gateway(config(str(address), "v2-rest", detail, text)) as gateway:
             call = http(b"POST /v2/models/m/infer HTTP/1.1\r\nConnection: close", QUESTION)
             reply = await ask(port_of(gateway.state.listeners["round"].address), call)
-        finally:
-            await gateway.drain(0)
     assert reply.startswith(b"HTTP/1.1 422 " if is_told else b"HTTP/1.1 400 ")
     assert b'"no"' in reply
     assert (b"secret-node" in reply) is is_told
 
 
 async def test_readiness_names_no_backend(path: str) -> None:
-    gateway = Gateway(config(path))
-    await gateway.start()
-    try:
+    async with running_gateway(config(path)) as gateway:
         reply = await ask(port_of(gateway.state.listeners["round"].address), get("/v2/health/ready"))
-    finally:
-        await gateway.drain(0)
     assert reply.startswith(b"HTTP/1.1 400 ")
     assert b"secret" not in reply

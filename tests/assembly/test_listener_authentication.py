@@ -5,19 +5,16 @@ from inspect import isawaitable
 
 import pytest
 
-from gateway.assembly.assembly import Assembly
-from gateway.assembly.environment import Connections, Environment
 from gateway.assembly.registry import policies, protocols
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.messages import NO_HEADERS, Message
-from gateway.core.models import ServerInfo
 from gateway.core.protocol import ListenerSettings
 from gateway.core.record import Record
 from gateway.core.transport import Exchanges
 from gateway.runtime.app.listeners import Serving
 from tests import records
+from tests.assembled import assembled
+from tests.running_gateway import config_of
 
 CONFIG = """
 auth: {certificates: [{identity: "spiffe://lab/ci-*", principal: "ci"}, {identity: "CN=*", principal: "*"}]}
@@ -31,15 +28,7 @@ PING = Message(parts=(bytes.fromhex("0101000300000000"), b""))
 
 @pytest.fixture
 async def exchanges() -> Exchanges:
-    config = loads(CONFIG, "test.yaml", catalog(), {})
-    assembly = Assembly(
-        config,
-        Environment(
-            protocols(), policies(),
-            Connections(lambda address, protocol: address, lambda *_, **__: None),  # type: ignore[arg-type]
-            asyncio.get_running_loop().time, ServerInfo("tested", "1"), lambda: True,
-        ),
-    )  # fmt: skip
+    assembly = assembled(config_of(CONFIG), lambda *_: None, policies=policies())  # type: ignore[arg-type]
     return Serving(ListenerSettings("guarded", model="m"), assembly).exchanges(lambda: asyncio.sleep(0, True))
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from gateway.assembly.authentication import Access
 from gateway.auth.keys import KeyEntry, new_key, write_keys
-from gateway.cli.options import catalog
-from gateway.config import Config, loads
+from gateway.config import Config
 from gateway.config.access import ListenerAuthConfig
 from gateway.core.errors import GatewayError
 from gateway.core.messages import Headers
+from tests.running_gateway import config_of
 from tests.skipping_loop import SkippingLoop, skip
 
 INTERVAL = 1.0
@@ -32,7 +32,7 @@ _, BOB_ENTRY = new_key("bob")
 
 
 def config(file: Path) -> Config:
-    return loads(CONFIG.format(file=file, interval=INTERVAL), "test.yaml", catalog(), {})
+    return config_of(CONFIG.format(file=file, interval=INTERVAL))
 
 
 def write(file: Path, *entries: KeyEntry) -> None:

@@ -29,7 +29,6 @@ KEPT = 50 * MIB
 """Bytes that the allocator can keep in addition to the memory after the first minute."""
 KEPT_DESCRIPTORS, KEPT_TASKS = 30, 20
 PAUSE = 0.005
-HEADING = f"{'minute':>6}{'memory MiB':>12}{'tasks':>8}{'descriptors':>13}{'stall ms':>10}{'calls':>10}"
 
 Call = Callable[[Connection], object]
 

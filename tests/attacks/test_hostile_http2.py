@@ -64,9 +64,9 @@ def passes(reply: Reply, begin: bytes = BEGIN) -> Mode:
     return Mode(speaking(reply, begin), stays=True)
 
 
-def begins(begin: bytes, expected: str, *, closes: bool = False) -> Mode:
+def begins(begin: bytes, expected: str) -> Mode:
     """Return a mode in which the first bytes of the server are wrong."""
-    return Mode(speaking(good, begin, closes=closes), expected)
+    return Mode(speaking(good, begin), expected)
 
 
 def hangs(reply: Reply, begin: bytes = BEGIN, *, stays: bool = True) -> Mode:

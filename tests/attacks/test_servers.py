@@ -30,7 +30,7 @@ FRAMES = 100_000
 V2_GRPC = registry.protocols()["v2-grpc"]
 
 
-def flood_of(piece: Callable[[int], bytes], at_end: bytes = b"") -> hostile.Script:
+def flood_of(piece: Callable[[int], bytes]) -> hostile.Script:
     """Answers each call after so many of the same frame."""
 
     def script(connection: socket.socket) -> None:

@@ -27,8 +27,8 @@ _WRITERS: dict[str, Any] = {"RS256": RSAAlgorithm, "ES256": ECAlgorithm, "EdDSA"
 class Issuer:
     """Signs tokens with the key that it made last; its JWKS has all keys that it has not dropped."""
 
-    def __init__(self, url: str = "https://issuer.test") -> None:
-        self.url = url
+    def __init__(self) -> None:
+        self.url = "https://issuer.test"
         self.private: dict[str, tuple[str, Any]] = {}
         self.asked = 0
         """How often its JWKS was fetched."""

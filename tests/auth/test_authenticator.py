@@ -10,20 +10,15 @@ from gateway.auth.keys import KeyEntry, key_file, new_key
 from gateway.auth.permissions import Principals
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.messages import NO_HEADERS, Headers
+from tests.clock import Clock
 
 ALICE, ALICE_ENTRY = new_key("alice")
-BOB, BOB_ENTRY = new_key("bob")
-
-
-class Clock:
-    now = datetime.now(UTC).timestamp()
-
-    def __call__(self) -> float:
-        return self.now
+_, BOB_ENTRY = new_key("bob")
+NOW = datetime.now(UTC).timestamp()
 
 
 def credentials(*entries: KeyEntry, clock: Clock | None = None, **more: object) -> Credentials:
-    made = Credentials(Principals({}, {"*": ["use"]}), clock=clock or Clock(), **more)  # type: ignore[arg-type]
+    made = Credentials(Principals({}, {"*": ["use"]}), clock=clock or Clock(NOW), **more)  # type: ignore[arg-type]
     made.use_keys(key_file(entries or (ALICE_ENTRY, BOB_ENTRY)))
     return made
 
@@ -82,7 +77,7 @@ def test_anything_else_is_refused_without_the_credential_in_the_text(sent: Heade
 
 
 def test_a_remembered_key_ends_when_it_expires() -> None:
-    clock = Clock()
+    clock = Clock(NOW)
     key, entry = new_key("alice", datetime.fromtimestamp(clock.now, UTC) + timedelta(seconds=10))
     ask = Authenticator(credentials(entry, clock=clock))
     assert ask(headers(x_api_key=key), "").name == "alice"

@@ -10,7 +10,7 @@ from gateway.core.operations import Operation
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import Tensor
 from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, infer, named, shown, signature, spec
-from tests.policies.clock import Clock
+from tests.clock import Clock
 
 NOT_LIKE_THIS = GatewayError(Status.INVALID_ARGUMENT, Reason.INVALID_INPUT, "not like this")
 

@@ -294,10 +294,10 @@ async def test_scalars_have_derivatives() -> None:
     assert np.allclose(found, [-6 * np.sin(0.5)], rtol=1e-8)
 
 
-def telling(largest: object, compute: Any = evaluated) -> Configured:
+def telling(largest: object) -> Configured:
     """A Backend that tells the model's `max_batch_size`, as Triton does."""
     known = signature(spec("x", -1, 2), gives=(spec("y", -1, 1),))
-    return Configured({"m": {"max_batch_size": largest}}, known, compute)
+    return Configured({"m": {"max_batch_size": largest}}, known, evaluated)
 
 
 @pytest.mark.parametrize(

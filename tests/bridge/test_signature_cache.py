@@ -19,6 +19,8 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Traits, Wire
 from gateway.core.requests import Answer, Request
 from tests.bridge.fakes import INT64, TENSORS, signature, spec
+from tests.clock import Clock
+from tests.limits import settle
 
 MODEL = signature(spec("x", -1, 2), gives=(spec("y", -1, 1),))
 KEY = ("m", "", "")
@@ -37,18 +39,6 @@ class Backend:
         return await self.answers[-1]
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
 @pytest.fixture
 def backend() -> Backend:
     return Backend()
@@ -64,11 +54,11 @@ def signatures(backend: Backend, clock: Clock) -> SignatureCache:
     return SignatureCache(backend, TENSORS.traits, clock)
 
 
-async def fetch(signatures: SignatureCache, backend: Backend, answer: Signature = MODEL) -> None:
+async def fetch(signatures: SignatureCache, backend: Backend) -> None:
     task = asyncio.ensure_future(signatures.get(KEY))
     await settle()
-    backend.answers[-1].set_result(answer)
-    assert await task is answer
+    backend.answers[-1].set_result(MODEL)
+    assert await task is MODEL
 
 
 async def test_many_that_ask_at_once_ask_the_backend_once(signatures: SignatureCache, backend: Backend) -> None:

@@ -54,8 +54,8 @@ async def all_of(through: Bridge, request: Request) -> list[Response]:
     return [response async for response in through.stream(replace(request, operation=Operation.STREAM))]
 
 
-def y(*rows: float, name: str = "y") -> Response:
-    return Response((named(name, np.reshape(rows, (-1, 1))),), "backend's", "7")
+def y(*rows: float) -> Response:
+    return Response((named("y", np.reshape(rows, (-1, 1))),), "backend's", "7")
 
 
 async def test_each_response_passes_under_the_clients_names() -> None:

@@ -35,6 +35,7 @@ from tests.bridge.fakes import (
     signature,
     spec,
 )
+from tests.limits import settle
 
 GRADIENT = Operation.GRADIENT
 
@@ -107,11 +108,6 @@ class Gate:
             self.cancelled.append(row)
             raise
         return triple(request)
-
-
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def test_at_most_the_window_is_begun_and_the_order_is_kept() -> None:

@@ -14,7 +14,8 @@ import gateway.tools.conformance
 from gateway.cli import application
 from gateway.cli.exit_codes import FAILED, UNREACHABLE, USAGE
 from tests.cli.commands import gateway as command
-from tests.tools.conformance.broken import Change, errors, over_http, reference
+from tests.running_gateway import reference
+from tests.tools.conformance.broken import Change, errors, over_http
 
 
 async def checked(*arguments: str, change: Change = lambda path, sent, status, body: (status, body)) -> Result:

@@ -10,13 +10,13 @@ import pytest
 
 from gateway.assembly.registry import policies, protocols
 from gateway.cli.examples import examples
-from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.config.catalog import Catalog
 from tests.cli.commands import started
 from tests.documents.grpcurl import main as call
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
+from tests.running_gateway import config_of
 
 CONFIG = """
 listeners:
@@ -31,7 +31,7 @@ ADDRESSES = {"http": "0.0.0.0:1", "grpc": "[::]:2"}
 
 def printed(*matches: str) -> list[str]:
     routes = "".join(f"  - {{match: {{{match}}}, backend: lab, rewrite: {{model: m}}}}\n" for match in matches)
-    found = examples(loads(CONFIG + routes, "test.yaml", catalog(), {}), ADDRESSES)
+    found = examples(config_of(CONFIG + routes), ADDRESSES)
     assert found[:1] == ["try:"] or not found
     return [line.removeprefix("  ") for line in found[1:]]
 

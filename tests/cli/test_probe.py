@@ -5,16 +5,16 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.cli.commands import ENVIRON, gateway
 from tests.client.servers import served
+from tests.in_thread import QuietHandler, in_thread
 
 
 def place(address: str) -> str:
@@ -34,24 +34,15 @@ def test_probe_prints_json_in_a_pipe() -> None:
 def test_no_name_of_a_server_turns_the_text_on_a_terminal() -> None:
     name = "safe\u202egnp.exe"
 
-    class Server(BaseHTTPRequestHandler):
+    class Server(QuietHandler):
         def do_GET(self) -> None:
-            self.answer({"protocolVersion": 1.0, "models": [name]})
+            self.send_json({"protocolVersion": 1.0, "models": [name]})
 
         def do_POST(self) -> None:
-            self.answer({"error": {"type": "x", "message": name}} if self.path != "/ModelInfo" else {"support": {}})
+            self.send_json({"error": {"type": "x", "message": name}} if self.path != "/ModelInfo" else {"support": {}})
 
-        def answer(self, document: object) -> None:
-            body = json.dumps(document).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        threading.Thread(target=server.serve_forever).start()
-        found = [gateway(each, f"umbridge://127.0.0.1:{server.server_port}") for each in ("probe", "models")]
-        server.shutdown()
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Server)) as address:
+        found = [gateway(each, f"umbridge://{address}") for each in ("probe", "models")]
     for each in found:
         assert "\\u202egnp.exe" in each.stdout
         assert "\u202e" not in each.output
@@ -142,32 +133,21 @@ def test_backends_are_sent_what_the_gateway_itself_would_send(tmp_path: Path) ->
     """`models --config` and `check --live` with a client's key: it goes to the backend that forwards it alone."""
     seen: list[str | None] = []
 
-    class Keyed(BaseHTTPRequestHandler):
+    class Keyed(QuietHandler):
         def do_GET(self) -> None:
             seen.append(self.headers["Authorization"])
-            self.send_response(200 if seen[-1] else 401)
-            body = b'{"name": "double", "platform": "p", "inputs": [], "outputs": []}' if seen[-1] else b"{}"
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            model = {"name": "double", "platform": "p", "inputs": [], "outputs": []}
+            self.send_json(model if seen[-1] else {}, 200 if seen[-1] else 401)
 
-        do_POST = do_GET  # noqa: N815
+        do_POST = do_GET
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Keyed)
-    threading.Thread(target=server.serve_forever).start()
     file = tmp_path / "gateway.yaml"
-    file.write_text(NEEDS_KEY.format(address=f"127.0.0.1:{server.server_port}"))
-    try:
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Keyed)) as address:
+        file.write_text(NEEDS_KEY.format(address=address))
         for command in (("models",), ("check", "--live")):
             seen.clear()
             result = gateway(*command, "--config", str(file), "--key", "secret")
             assert set(seen) == {"Bearer secret", None}, result.stderr
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.mark.parametrize("configured", ["v2-rest", "v2-grpc", "graphpipe", "mip"])
@@ -209,7 +189,7 @@ def test_init_writes_nothing_if_a_server_cannot_be_reached(tmp_path: Path) -> No
     assert not file.exists()
 
 
-class OnlyPredict(BaseHTTPRequestHandler):
+class OnlyPredict(QuietHandler):
     """A handwritten server with one path, `/v1/models/house:predict`."""
 
     def do_GET(self) -> None:
@@ -218,18 +198,11 @@ class OnlyPredict(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.send_error(404)
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @contextmanager
 def only_predict() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), OnlyPredict) as server:
-        threading.Thread(target=server.serve_forever).start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), OnlyPredict)) as address:
+        yield address
 
 
 @pytest.mark.parametrize("more", [(), ("--model", "house")])

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
 from threading import Event, Thread
 from urllib.error import HTTPError
@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.commands import gateway, started
 from tests.cli.terminal import terminal
+from tests.in_thread import QuietHandler, in_thread
 from tests.interop.processes import free_port
 
 CONFIG = """
@@ -155,21 +156,12 @@ def test_signals_end_it_and_elsewhere_than_on_a_terminal_it_prints_once(place: P
 def other_server() -> Iterator[str]:
     """A server that answers with JSON of its own."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'{"paths": []}')
+            self.send_json({"paths": []})
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with in_thread(HTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield f"http://{address}"
 
 
 def test_what_is_no_admin_port_is_told(place: Place) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from gateway.assembly.registry import protocols
 from tests.paused_server import Held, held
-from tests.tls.running import reference
+from tests.running_gateway import reference
 
 T = TypeVar("T")
 

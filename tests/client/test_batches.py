@@ -3,8 +3,7 @@
 import json
 import logging
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import ThreadingHTTPServer
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,6 +34,8 @@ from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import tensor
 from gateway.reference import signature
 from tests.client.servers import served
+from tests.clock import Clock
+from tests.in_thread import QuietHandler, in_thread
 from tests.limits import GENEROUS
 
 IN_BATCHES = ["v2-rest", "v2-grpc", "v1-rest", "tfs-grpc"]
@@ -294,7 +295,7 @@ async def ended(model: Model, count: int, **arguments: Any) -> list[Evaluation]:
     return found
 
 
-class Triton(BaseHTTPRequestHandler):
+class Triton(QuietHandler):
     """The few replies of Triton, with a model of at most four rows."""
 
     def do_GET(self) -> None:
@@ -304,7 +305,7 @@ class Triton(BaseHTTPRequestHandler):
             "/v2/models/m": {"name": "m", "versions": ["1"], "platform": "x", "inputs": [x], "outputs": [y]},
             "/v2/models/m/config": {"name": "m", "max_batch_size": 4},
         }
-        self._reply(replies[self.path])
+        self.send_json(replies[self.path])
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
@@ -312,28 +313,15 @@ class Triton(BaseHTTPRequestHandler):
         shape = json.loads(body[:size])["inputs"][0]["shape"]
         Sizes.seen.append(shape[0])
         output = {"name": "y", "datatype": "FP64", "shape": shape, "data": np.frombuffer(body[size:]).tolist()}
-        self._reply({"model_name": "m", "model_version": "1", "outputs": [output]})
-
-    def log_message(self, *_: object) -> None:
-        """Nobody wants to know."""
-
-    def _reply(self, document: object) -> None:
-        body = json.dumps(document).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.send_json({"model_name": "m", "model_version": "1", "outputs": [output]})
 
 
 def test_the_bound_of_a_models_configuration_is_kept() -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Triton) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            with Client(f"v2-rest://127.0.0.1:{server.server_port}", timeout=GENEROUS) as client:
-                results = client.map("m", np.arange(30.0).reshape(30, 1))
-        finally:
-            server.shutdown()
+    with (
+        in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Triton)) as address,
+        Client(f"v2-rest://{address}", timeout=GENEROUS) as client,
+    ):
+        results = client.map("m", np.arange(30.0).reshape(30, 1))
     assert results.array()[:, 0].tolist() == list(range(30))
     assert max(Sizes.seen) == 4
 
@@ -384,16 +372,8 @@ async def test_which_errors_may_be_those_of_points(error: ClientError, is_split:
         assert error.__notes__ == ["at points 1 to 7, which were in one request"]
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_the_size_grows_while_requests_are_fast() -> None:
-    size = BatchSize(MOST_ROWS, clock=Clock())
+    size = BatchSize(MOST_ROWS, clock=Clock(100.0))
     seen: list[int] = []
     while not seen or size.rows > seen[-1]:
         seen.append(size.rows)
@@ -407,7 +387,7 @@ def test_the_size_grows_while_requests_are_fast() -> None:
 
 @pytest.mark.parametrize(("seconds", "rows"), [(0.2, 1), (0.04, 2), (0.02, 5)])
 def test_a_model_that_takes_its_time_gets_few_points_at_once(seconds: float, rows: int) -> None:
-    size = BatchSize(MOST_ROWS, clock=Clock())
+    size = BatchSize(MOST_ROWS, clock=Clock(100.0))
     for _ in range(5):
         size.begun()
         size.succeeded(size.rows, size.rows * seconds, 8, 1)
@@ -416,7 +396,7 @@ def test_a_model_that_takes_its_time_gets_few_points_at_once(seconds: float, row
 
 
 def test_a_slow_request_does_not_hold_up_the_others() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     size = BatchSize(MOST_ROWS, clock=clock)
     size.begun()
     clock.now += TARGET
@@ -428,7 +408,7 @@ def test_a_slow_request_does_not_hold_up_the_others() -> None:
 
 
 def test_large_points_travel_in_small_batches() -> None:
-    size = BatchSize(MOST_ROWS, clock=Clock())
+    size = BatchSize(MOST_ROWS, clock=Clock(100.0))
     size.succeeded(1, 0.001, MOST_BYTES // 3, 1)
     assert size.rows == 3
     size.succeeded(3, 0.001, 10 * MOST_BYTES, 1)

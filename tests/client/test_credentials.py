@@ -11,8 +11,8 @@ from gateway.auth.keys import new_key, write_keys
 from gateway.client import Client, ConnectError, Refused, Tls
 from gateway.runtime.app import Gateway
 from tests.client.servers import elsewhere
+from tests.running_gateway import reference, running_gateway
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import config, reference
 
 CONFIG = """
 auth: {keys: {file: FILE}}
@@ -48,12 +48,8 @@ def guarded(folder: Path, tls: str = "") -> Iterator[Callable[[str], str]]:
     async def context() -> AsyncIterator[Gateway]:
         async with reference("v2-rest", "double", "posterior") as place:
             text = CONFIG.replace("FILE", str(folder / "keys.yaml")).replace("PLACE", place)
-            gateway = Gateway(config(text.replace("TLS", f", tls: {tls}" if tls else "")))
-            await gateway.start()
-            try:
+            async with running_gateway(text.replace("TLS", f", tls: {tls}" if tls else "")) as gateway:
                 yield gateway
-            finally:
-                await gateway.drain(0)
 
     with elsewhere(context) as (_, gateway):
 

@@ -8,10 +8,8 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any, TypeAlias
 
 from gateway.assembly.connecting import connect
-from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loading
-from gateway.config.keys import Config, ReferenceConfig
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
 from gateway.core.models import TensorSpec
@@ -22,9 +20,9 @@ from gateway.core.transport import Connector
 from gateway.reference.handler import check
 from gateway.reference.loading import find
 from gateway.reference.model import Model
-from gateway.runtime.app import Gateway
 from tests.contract.flavors import DIALECTS, Dialect, names_models
 from tests.limits import GENEROUS
+from tests.running_gateway import reference, running_gateway
 
 BUNDLED = ("identity", "double", "add_sub", "upper", "classify", "posterior", "count", "fail")
 OWN = ("sums", "rows")
@@ -99,38 +97,19 @@ async def running(dialects: Dialects = DIALECTS) -> AsyncIterator[Matrix]:
     """Run every server in `dialects`, the gateway and every client, all on loopback."""
     async with AsyncExitStack() as stack:
         servers = _servers(dialects)
-        addresses = {name: await stack.enter_async_context(_reference(*each)) for name, each in servers.items()}
+        addresses = {
+            name: await stack.enter_async_context(reference(protocol.name, *map(ADDRESSES.__getitem__, models)))
+            for name, (protocol, models) in servers.items()
+        }
         config = loading.loads(json.dumps(_config(addresses, dialects)), "matrix.yaml", catalog())
         protocols = _protocols(dialects)
-        gateway = await stack.enter_async_context(_started(config))
+        gateway = await stack.enter_async_context(running_gateway(config))
         clients = {}
         for each in config.listeners:
             protocol = protocols[each.protocols[0]]
             address = gateway.state.listeners[each.name].address
             clients[each.name] = await stack.enter_async_context(connected(protocol, address))
         yield Matrix(clients)
-
-
-@asynccontextmanager
-async def _reference(protocol: Protocol, models: list[str]) -> AsyncIterator[str]:
-    config = ReferenceConfig.model_validate(
-        {"protocol": protocol.name, "bind": "127.0.0.1:0", "models": [*map(ADDRESSES.__getitem__, models)]}
-    )
-    listener = await serve_reference(config, asyncio.get_running_loop().time)
-    try:
-        yield listener.address
-    finally:
-        await listener.drain(0)
-
-
-@asynccontextmanager
-async def _started(config: Config) -> AsyncIterator[Gateway]:
-    gateway = Gateway(config)
-    await gateway.start()
-    try:
-        yield gateway
-    finally:
-        await gateway.drain(0)
 
 
 @asynccontextmanager

@@ -21,7 +21,6 @@ from tests.wires import Server, Wires, replying
 SIGNATURE = """
       inputs: [{name: x, datatype: FP32, shape: [-1, 2]}]
       outputs: [{name: x, datatype: FP32, shape: [-1, 2]}]"""
-BARE = "inputs: [{name: x, datatype: FP64, shape: [-1, 2]}], outputs: [{name: y, datatype: FP64, shape: [-1, 1]}]"
 
 
 def config(protocol: str, more: str = "") -> str:

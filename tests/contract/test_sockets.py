@@ -7,21 +7,20 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from gateway.assembly.connecting import connect
-from gateway.assembly.reference import serve_reference
-from gateway.config.keys import ReferenceConfig
 from gateway.core.errors import GatewayError, Status
 from gateway.core.exchange import ask
 from gateway.core.operations import Operation
-from gateway.core.protocol import DEFAULT_LIMITS, Protocol, Target
+from gateway.core.protocol import Protocol, Target
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import tensor
 from gateway.core.transport import Connector
 from tests.contract.cases import each
 from tests.contract.comparing import numbers
 from tests.contract.installed import PROTOCOLS
+from tests.contract.matrix import connected
 from tests.contract.relay import Passage, relayed
 from tests.limits import GENEROUS
+from tests.running_gateway import reference
 
 each_protocol = each(protocol=PROTOCOLS)
 each_message_stream = each(
@@ -33,21 +32,8 @@ each_message_stream = each(
 @asynccontextmanager
 async def serving(protocol: Protocol) -> AsyncIterator[str]:
     """Yield the address of a server of the model `double` over `protocol`."""
-    config = ReferenceConfig.model_validate({"protocol": protocol.name, "bind": "127.0.0.1:0", "models": ["double"]})
-    listener = await serve_reference(config, asyncio.get_running_loop().time)
-    try:
-        yield listener.address.removeprefix(f"{protocol.transport}://")
-    finally:
-        await listener.drain(0)
-
-
-@asynccontextmanager
-async def connected(protocol: Protocol, address: str) -> AsyncIterator[Connector]:
-    connector = connect(address, protocol, DEFAULT_LIMITS)
-    try:
-        yield connector
-    finally:
-        await connector.close()
+    async with reference(protocol.name, "double") as address:
+        yield address.removeprefix(f"{protocol.transport}://")
 
 
 @asynccontextmanager

@@ -39,7 +39,8 @@ from gateway.core.queue_wait import note_wait
 from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import Tensor
 from gateway.core.transport import Destination
-from tests.routing.fakes import TOY, Wire, settle
+from tests.limits import settle
+from tests.routing.fakes import TOY, Wire
 
 MIP = protocols()["mip"]
 LISTENER = ListenerSettings("http")

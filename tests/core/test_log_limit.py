@@ -5,13 +5,7 @@ import logging
 import pytest
 
 from gateway.core.log_limit import MOST_KEYS, LogLimit
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 def test_lines_beyond_the_limit_are_counted_and_told_of_later(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,6 +19,7 @@ from gateway.core.protocol import DEFAULT_LIMITS, Target
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import tensor
 from tests.deploy.pods import Pod
+from tests.limits import until
 
 POLL = 0.05
 
@@ -44,11 +45,6 @@ async def client(protocol: str, address: str, model: str, x: Array) -> AsyncIter
         yield infer
     finally:
         await connector.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for happens in other processes
-        await asyncio.sleep(POLL)
 
 
 class LoggedOff(Exception):  # noqa: N818 - it is no error of the server
@@ -120,7 +116,7 @@ async def balanced(pods: list[Pod], ports: Sequence[str]) -> AsyncIterator[Balan
         watching = asyncio.ensure_future(balancer.watch())
         stack.push_async_callback(balancer.close)
         stack.callback(watching.cancel)
-        await until(lambda: len(balancer.ready) == len(pods))
+        await until(lambda: len(balancer.ready) == len(pods), POLL)
         yield balancer
 
 
@@ -185,7 +181,8 @@ class Load:
                     len(self.answers) == clients
                     and all(self.answers[name] >= before[name] + count for name in self.answers)
                 )
-            )
+            ),
+            POLL,
         )
 
     async def end(self) -> None:

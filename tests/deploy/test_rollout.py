@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.deploy.clients import Load, balanced, client, until
+from tests.deploy.clients import Load, balanced, client
 from tests.deploy.pods import Cluster, Pod, running, start
 from tests.deploy.rendered import render
 from tests.interop.processes import free_port
+from tests.limits import until
 from tests.paused_server import held
 
 pytestmark = pytest.mark.long

@@ -11,11 +11,10 @@ import json
 import re
 import shlex
 import subprocess
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from tests.deploy.rendered import CHART, NAMESPACE, Object, Release, chart, rend
 from tests.documents.command_lines import Line, lines_not_run
 from tests.documents.pages import ROOT, blocks_of
 from tests.documents.parts import problems_but_absent_files
+from tests.in_thread import QuietHandler, in_thread
 from tests.limits import GENEROUS
 from tests.tls.certificates import Authority
 
@@ -180,7 +180,7 @@ def api_server(objects: Sequence[Object], folder: Path) -> Iterator[str]:
             ready["status"] = {"observedGeneration": 1, "replicas": count, **status}
         kept[path] = ready
 
-    class Answers(BaseHTTPRequestHandler):
+    class Answers(QuietHandler):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             name = re.search(r"fieldSelector=metadata\.name%3D([\w-]+)", self.path)
@@ -189,35 +189,19 @@ def api_server(objects: Sequence[Object], folder: Path) -> Iterator[str]:
                 items = [kept[f"{path}/{name[1]}"]]
                 found = {"kind": "List", "apiVersion": "apps/v1", "metadata": {"resourceVersion": "1"}, "items": items}
             missing = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
-            body = json.dumps(found or missing).encode()
-            self.send_response(200 if found else 404)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.send_json(found or missing, 200 if found else 404)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    config = folder / "kubeconfig"
-    config.write_text(
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}],
-                "current-context": "c",
-            }
-        )
-    )
-    try:
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Answers)) as address:
+        kubeconfig = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": f"http://{address}"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}],
+            "current-context": "c",
+        }
+        config = folder / "kubeconfig"
+        config.write_text(json.dumps(kubeconfig))
         yield str(config)
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def objects_of(page: str) -> list[Object]:

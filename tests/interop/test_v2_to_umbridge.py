@@ -38,7 +38,6 @@ routes:
   - {{match: {{model: few}}, backend: science, rewrite: {{model: posterior}}, translate: {{max_rows: 3}}}}
   - {{match: {{model: "*"}}, backend: science}}
 """
-SERVED = ("posterior", "double", "two", "evaluate_only", "no_evaluate", "scaled", "crash", "wrong", "slow")
 SMOOTH = ("posterior", "double", "two")
 DERIVATIVES = ("gradient", "apply_jacobian", "apply_hessian")
 EXTRAS = {

@@ -4,13 +4,15 @@ import gzip
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from tests.in_thread import QuietHandler, in_thread
 
 
 class Collector:
@@ -61,7 +63,7 @@ def collecting() -> Iterator[Collector]:
     """A collector on a free port."""
     collector = Collector()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             if self.headers.get("content-encoding") == "gzip":
@@ -82,17 +84,9 @@ def collecting() -> Iterator[Collector]:
             with suppress(OSError):  # the exporter has given up
                 self.wfile.write(reply)
 
-        def log_message(self, format: str, *values: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    collector.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield collector
-    finally:
-        collector.answers.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        collector.url = f"http://{address}"
+        try:
+            yield collector
+        finally:
+            collector.answers.set()

@@ -1,19 +1,17 @@
 """A running gateway with model servers, and what a scrape of its metrics page says."""
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 
 import httpx
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import parser
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.cli.options import catalog
-from gateway.config import Config, loads
+from gateway.config import Config
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
-from tests.limits import GENEROUS
+from tests.running_gateway import config_of, running_gateway
 
 LISTENERS = """
 health: {bind: "127.0.0.1:0"}
@@ -55,19 +53,12 @@ def config(text: str, **ports: int) -> Config:
     """A configuration, with its words for ports replaced."""
     for word, port in ports.items():
         text = text.replace(word, str(port))
-    return loads(text, "test.yaml", catalog(), {})
+    return config_of(text)
 
 
-@asynccontextmanager
-async def running(text: str = CONFIG, **ports: int) -> AsyncIterator[Gateway]:
+def running(text: str = CONFIG, **ports: int) -> AbstractAsyncContextManager[Gateway]:
     """A gateway. `PORT` in its configuration is one that its reference server gets."""
-    gateway = Gateway(config(text, PORT=free_port(), **ports))
-    await gateway.start()
-    try:
-        async with asyncio.timeout(GENEROUS):
-            yield gateway
-    finally:
-        await gateway.drain(0)
+    return running_gateway(config(text, PORT=free_port(), **ports))
 
 
 def url(gateway: Gateway, listener: str = "http") -> str:

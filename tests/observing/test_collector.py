@@ -3,13 +3,13 @@
 import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import ThreadingHTTPServer
 
 import pytest
 
 from gateway.observing import collector
 from gateway.observing.collector import Collector
+from tests.in_thread import QuietHandler, in_thread
 
 
 class Answering:
@@ -28,7 +28,7 @@ class Answering:
 def answering() -> Iterator[Answering]:
     told = Answering()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -46,20 +46,11 @@ def answering() -> Iterator[Answering]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *values: object) -> None:
-            pass
-
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    told.url = f"http://127.0.0.1:{server.server_port}/v1/traces"
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with in_thread(server) as address:
+        told.url = f"http://{address}/v1/traces"
         yield told
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from threading import Event
 
 import grpc.aio
@@ -15,10 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from gateway.assembly import registry
 from gateway.assembly.connecting import connect
 from gateway.assembly.listening import exchanges, listen
-from gateway.assembly.reference import serve_reference
 from gateway.assembly.server_info import INFO
-from gateway.cli.options import catalog
-from gateway.config import loads, reference_config
 from gateway.core.address import Address
 from gateway.core.messages import Message
 from gateway.core.operations import Operation
@@ -37,8 +34,10 @@ from gateway.protocols.grps.schema import RpcMeta
 from gateway.runtime.app import Gateway
 from tests import records
 from tests.observing.collector import Collector, attributes, collecting
+from tests.paused_server import port_of
 from tests.policies.states import mirrors
 from tests.protocols.grps.brpc.recorded import META, PAYLOAD, joined
+from tests.running_gateway import config_of, reference, running_gateway
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
@@ -76,21 +75,15 @@ def collector() -> Iterator[Collector]:
         yield found
 
 
-@asynccontextmanager
-async def running(text: str, collector: Collector, sample: float = 1, **values: int) -> AsyncIterator[Gateway]:
+def running(text: str, collector: Collector, sample: float = 1, **values: int) -> AbstractAsyncContextManager[Gateway]:
     text = text.replace("COLLECTOR", collector.url).replace("SAMPLE", str(sample))
     for name, number in values.items():
         text = text.replace(name, str(number))
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
-        yield gateway
-    finally:
-        await gateway.drain(1)
+    return running_gateway(text, drain=1)
 
 
 def port(gateway: Gateway, listener: str) -> int:
-    return int(gateway.state.listeners[listener].address.rpartition(":")[2])
+    return port_of(gateway.state.listeners[listener].address)
 
 
 async def post(at: int, path: str, body: bytes, *headers: str) -> tuple[str, bytes]:
@@ -119,17 +112,12 @@ async def two_gateways(
 ) -> AsyncIterator[tuple[Gateway, Gateway]]:
     """A gateway for all clients, in front of one that speaks V2 over gRPC, in front of an UM-Bridge server."""
     back_sample = sample if sample_of_back is None else sample_of_back
-    config = reference_config("umbridge", "127.0.0.1:0", ["posterior"], catalog())
-    reference = await serve_reference(config, asyncio.get_running_loop().time)
-    try:
-        number = int(reference.address.rpartition(":")[2])
-        async with (
-            running(BACK, collector, back_sample, REFERENCE=number) as back,
-            running(FRONT, collector, sample, PORT=port(back, "grpc")) as front,
-        ):
-            yield front, back
-    finally:
-        await reference.drain(1)
+    async with (
+        reference("umbridge", "posterior") as server,
+        running(BACK, collector, back_sample, REFERENCE=port_of(server)) as back,
+        running(FRONT, collector, sample, PORT=port(back, "grpc")) as front,
+    ):
+        yield front, back
 
 
 async def test_one_trace_goes_through_two_gateways(collector: Collector) -> None:
@@ -400,11 +388,11 @@ async def test_a_reload_begins_changes_and_ends_tracing(collector: Collector) ->
         at = port(front, "http")
         await post(at, "/v2/models/posterior/infer", b"{")
         traced = FRONT.replace("COLLECTOR", collector.url).replace("SAMPLE", "1").replace("PORT", "1")
-        assert await front.reload(loads(traced, "test.yaml", catalog(), {})) == ("tracing changed",)
+        assert await front.reload(config_of(traced)) == ("tracing changed",)
         await post(at, "/v2/models/posterior/infer", b"{")
         tracing = front.observing.tracing
         assert tracing is not None
-        await front.reload(loads(plain.replace("PORT", "1"), "test.yaml", catalog(), {}))
+        await front.reload(config_of(plain.replace("PORT", "1")))
         assert front.observing.tracing is None
         await post(at, "/v2/models/posterior/infer", b"{")
         await tracing.flush()
@@ -513,22 +501,16 @@ routes:
 @asynccontextmanager
 async def with_mirror(collector: Collector, sample: float, model: str = "double") -> AsyncIterator[Gateway]:
     """A gateway whose route has a mirror, which serves `model`."""
-    clock = asyncio.get_running_loop().time
-    servers = [
-        await serve_reference(reference_config("v2-grpc", "127.0.0.1:0", [each], catalog()), clock)
-        for each in ("double", model)
-    ]
-    try:
-        own, other = (int(each.address.rpartition(":")[2]) for each in servers)
-        async with running(MIRROR, collector, sample, OWN=own, NEXT=other) as gateway:
-            head, _ = await post(port(gateway, "http"), "/v2/models/double/infer", BODY)
-            assert head.startswith("HTTP/1.1 200")
-            [mirror] = mirrors(gateway)
-            await mirror.ended()
-            yield gateway
-    finally:
-        for each in servers:
-            await each.drain(1)
+    async with (
+        reference("v2-grpc", "double") as own,
+        reference("v2-grpc", model) as other,
+        running(MIRROR, collector, sample, OWN=port_of(own), NEXT=port_of(other)) as gateway,
+    ):
+        head, _ = await post(port(gateway, "http"), "/v2/models/double/infer", BODY)
+        assert head.startswith("HTTP/1.1 200")
+        [mirror] = mirrors(gateway)
+        await mirror.ended()
+        yield gateway
 
 
 @pytest.mark.parametrize(("model", "outcome"), [("double", "equal"), ("posterior", "different")])

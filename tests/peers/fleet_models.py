@@ -51,9 +51,9 @@ class FleetModels:
     The sets and dictionaries of faults, and `most` and `seconds`, are changed by tests at any time.
     """
 
-    def __init__(self, repository: Iterable[str] = (), most: int | None = None, version: str = "1") -> None:
+    def __init__(self, repository: Iterable[str] = (), most: int | None = None) -> None:
         self.repository = list(repository)
-        self.version = version
+        self.version = "1"
         self.most = most
         """A load of one model more is out of memory."""
         self.datatype = "FP64"

@@ -19,11 +19,12 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import grpc
 
+from tests.in_thread import QuietHandler
 from tests.peers.fleet_models import FleetModels, Refused
 from tests.peers.protobuf import Document, decode, encode
 from tests.peers.v2_messages import METHODS, SERVICE
@@ -122,7 +123,7 @@ class _Http(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     server: _Http
 
@@ -141,10 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(written)
 
-    do_GET = do_POST = _answer  # noqa: N815 - BaseHTTPRequestHandler looks these names up
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+    do_GET = do_POST = _answer
 
 
 def _without_binary(body: bytes, length: int) -> bytes:

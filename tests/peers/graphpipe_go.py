@@ -19,15 +19,16 @@ from __future__ import annotations
 
 import json
 import struct
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from math import prod
 from typing import Any
 
 import numpy as np
+
+from tests.in_thread import QuietHandler, in_thread
 
 Array = np.ndarray[Any, Any]
 Apply = Callable[[list[Array], str], list[Array]]
@@ -261,7 +262,7 @@ class Model:
         ).encode()
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     server: Server
 
@@ -281,7 +282,7 @@ class Handler(BaseHTTPRequestHandler):
         except (Panic, ValueError, IndexError):
             self.close_connection = True
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = handle_any  # noqa: N815 - the base class's names
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = handle_any
 
     def reply(self, status: int, body: bytes, kind: str) -> None:
         if self.command == "HEAD":
@@ -300,9 +301,6 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         self.wfile.write(b"0\r\n\r\n")
 
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
 
 class Server(ThreadingHTTPServer):
     """`url`, and what came: `requests`, as `POST /path`."""
@@ -320,11 +318,5 @@ class Server(ThreadingHTTPServer):
 def serve(apply: Apply, *, inputs: int, outputs: int) -> Iterator[Server]:
     """Serve on a free loopback port."""
     server = Server(Model(apply, inputs, outputs))
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
+    with in_thread(server):
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -81,9 +81,9 @@ class Rest:
                 raise ValueError(f"{reply.status}: {reply.read()!r}")
             yield from concatenated(pieces(reply))
 
-    def stream_bytes(self, message: bytes, kind: str = BYTES, **query: str) -> Iterator[bytes]:
+    def stream_bytes(self, message: bytes, **query: str) -> Iterator[bytes]:
         """What each read gives, chunk by chunk where they come apart."""
-        with self._reply("POST", "/infer/predict", message, kind, query | {"streaming": "true"}) as reply:
+        with self._reply("POST", "/infer/predict", message, BYTES, query | {"streaming": "true"}) as reply:
             yield from pieces(reply)
 
     @contextmanager

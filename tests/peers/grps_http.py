@@ -72,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
         self.write(self.server.answer(call))
 
     # The base class looks for its handlers by these names.
-    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = handle_any  # noqa: N815
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = handle_any
 
     def chunks(self) -> Iterator[bytes]:
         while size := int(self.rfile.readline().split(b";")[0], 16):

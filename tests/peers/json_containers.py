@@ -31,11 +31,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl
 
 import numpy as np
+
+from tests.in_thread import QuietHandler, in_thread
 
 JSON, WEB_FORM, TEXT = "application/json", "application/x-www-form-urlencoded", "text/plain; charset=utf-8"
 
@@ -634,7 +636,7 @@ def serve(container: Container) -> Iterator[Server]:
     """The container on loopback, until the end of the context."""
     running = Server("")
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def _answer(self) -> None:
@@ -656,18 +658,8 @@ def serve(container: Container) -> Iterator[Server]:
             self.end_headers()
             self.wfile.write(told.body)
 
-        do_GET = do_POST = do_PUT = _answer  # noqa: N815 - BaseHTTPRequestHandler looks these names up
+        do_GET = do_POST = do_PUT = _answer
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    running.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        running.url = f"http://{address}"
         yield running
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -18,14 +18,15 @@ from __future__ import annotations
 import base64
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
+
+from tests.in_thread import QuietHandler, in_thread
 
 Array = np.ndarray[Any, Any]
 DTYPES = {"DT_FLOAT": np.float32, "DT_DOUBLE": np.float64, "DT_INT32": np.int32, "DT_INT64": np.int64}
@@ -247,7 +248,7 @@ class Server(ThreadingHTTPServer):
         return f"127.0.0.1:{self.server_address[1]}"
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     server: Server
 
@@ -264,7 +265,7 @@ class Handler(BaseHTTPRequestHandler):
             status, text = refused.status, json.dumps({"error": refused.text}, indent=4)
         return self._reply(status, text.encode(), "application/json")
 
-    do_GET = do_POST = do_PUT = _handle  # noqa: N815 - names of the base class
+    do_GET = do_POST = do_PUT = _handle
 
     def _reply(self, status: int, body: bytes, kind: str, *, close: bool = False) -> None:
         self.send_response(status)
@@ -275,19 +276,10 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
-
 
 @contextmanager
 def serve() -> Iterator[Server]:
     """Serve on a free loopback port."""
     server = Server()
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
+    with in_thread(server):
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -49,10 +49,10 @@ class Gate:
             self._open = True
             self._changed.notify_all()
 
-    def wait_entered(self, calls: int, seconds: float = 10) -> bool:
-        """Wait until so many calls have reached the model; False if they did not within the time."""
+    def wait_entered(self, calls: int) -> bool:
+        """Wait until so many calls have reached the model; False if they did not within 10 s."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.entered >= calls, seconds)
+            return self._changed.wait_for(lambda: self.entered >= calls, 10)
 
     @contextmanager
     def passing(self) -> Iterator[None]:

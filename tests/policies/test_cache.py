@@ -17,7 +17,8 @@ from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import tensor
 from gateway.policies.cache import LARGE, Settings, state, wrap, wrap_stream
 from gateway.policies.context import MessageReach, PolicyContext
-from tests.policies.clock import Clock
+from tests.clock import Clock
+from tests.limits import settle
 
 
 def infer(*numbers: float, **more: Any) -> Request:
@@ -63,14 +64,8 @@ class Model:
     async def begin(self, request: Request) -> "asyncio.Task[Answer]":
         """A call that waits for the model."""
         task = asyncio.ensure_future(self.handler(request))
-        await turns()
+        await settle()
         return task
-
-
-async def turns() -> None:
-    """Let everything run that can."""
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 async def test_all_equal_requests_are_told_how_long_their_call_waits_for_a_slot() -> None:
@@ -84,7 +79,7 @@ async def test_all_equal_requests_are_told_how_long_their_call_waits_for_a_slot(
         return None if wait is None else (wait.place, wait.retry_after)
 
     tasks = [asyncio.ensure_future(waited()) for _ in range(3)]
-    await turns()
+    await settle()
     tasks[0].cancel()
     assert await tasks[0] == (2, None)  # the call goes on for the others
     [(request, answer)] = model.calls
@@ -156,7 +151,7 @@ async def test_no_cache_asks_the_model_and_keeps_the_answer() -> None:
 async def test_a_thousand_equal_requests_are_one_call() -> None:
     model = Model(holds=True)
     tasks = [asyncio.ensure_future(model.handler(infer(1, id=str(each)))) for each in range(1000)]
-    await turns()
+    await settle()
     [(request, answer)] = model.calls
     answer.set_result(doubled(request))
     answers = await asyncio.gather(*tasks)
@@ -170,7 +165,7 @@ async def test_the_call_goes_on_for_those_who_stay(leaves: int) -> None:
     model = Model(holds=True)
     tasks = [await model.begin(infer(1)) for _ in range(3)]
     tasks[leaves].cancel()
-    await turns()
+    await settle()
     [(request, answer)] = model.calls
     assert not model.cancelled
     answer.set_result(doubled(request))
@@ -184,7 +179,7 @@ async def test_the_call_ends_when_nobody_waits_and_who_comes_then_begins_another
     for each in tasks:
         each.cancel()
     third = asyncio.ensure_future(model.handler(infer(1)))
-    await turns()
+    await settle()
     assert model.cancelled == 1
     assert len(model.calls) == 2
     model.calls[1][1].set_result(doubled(infer(1)))
@@ -201,7 +196,7 @@ async def test_a_cancel_at_any_await_leaves_nothing_behind(steps: int) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
-    await turns()
+    await settle()
     assert not model.cache._flights
     assert asyncio.all_tasks() == before
 
@@ -226,7 +221,7 @@ async def test_when_the_deadline_of_the_first_is_over_the_next_one_leads() -> No
     model.calls[0][1].set_exception(GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, "too late"))
     with pytest.raises(GatewayError, match="too late"):
         await first
-    await turns()
+    await settle()
     assert [each.deadline for each, _ in model.calls] == [now, now + 60]
     model.calls[1][1].set_result(doubled(infer(1)))
     assert all(isinstance(each, Response) for each in await asyncio.gather(*others))
@@ -250,7 +245,7 @@ async def test_what_is_refused_to_one_client_is_not_refused_to_those_who_wait_wi
     model.calls[0][1].set_exception(refusal(reason, "'a' may not"))
     refused = await asyncio.gather(first, same, return_exceptions=True)
     assert [str(each) for each in refused] == ["'a' may not"] * 2
-    await turns()
+    await settle()
     model.calls[1][1].set_result(doubled(infer(1)))
     assert isinstance(await other, Response)
 

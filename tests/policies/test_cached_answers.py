@@ -14,7 +14,7 @@ from gateway.core.operations import Operation
 from gateway.core.requests import Request, RequestedOutput, Response, Translate
 from gateway.core.tensors import Tensor, tensor
 from gateway.policies.cached_answers import LARGEST_SHARE, AnswerStore, own_copy, request_key
-from tests.policies.clock import Clock
+from tests.clock import Clock
 
 X = Tensor("x", Datatype.FP64, (2,), np.array([1.0, 2.0]).tobytes())
 

@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 
 from gateway.auth.keys import new_key, write_keys
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.core.tensors import tensor
 from gateway.runtime.app import Gateway
 from tests.attacks.clients import message
+from tests.limits import until
 from tests.paused_server import ask, http, port_of
 from tests.policies.states import caches
-from tests.running_gateway import running_gateway
+from tests.running_gateway import config_of, running_gateway
 from tests.runtime.workers.counted import Counted, counted
 from tests.runtime.workers.test_shared_state import Server
 from tests.test_hung_servers import address, reference
@@ -125,14 +124,14 @@ async def test_a_route_keeps_its_answers_through_a_reload_that_does_not_concern_
         path, body = evaluate(1.0)
         async with running_gateway(written) as gateway:
             assert (await posted(gateway, path, body))[1] == "miss"
-            await gateway.reload(loads(written + "drain: {timeout: 1}\n", "test.yaml", catalog(), {}))
+            await gateway.reload(config_of(written + "drain: {timeout: 1}\n"))
             assert gateway.state.reloads == 1
             assert (await posted(gateway, path, body))[1] == "hit"
             above = written.replace("routes: [", "routes: [{match: {model: above}, backend: lab}, ")
-            await gateway.reload(loads(above, "test.yaml", catalog(), {}))
+            await gateway.reload(config_of(above))
             assert (await posted(gateway, path, body))[1] == "hit"
             changed = written.replace("protocol: umbridge", "protocol: umbridge, max_in_flight: 2")
-            await gateway.reload(loads(changed, "test.yaml", catalog(), {}))
+            await gateway.reload(config_of(changed))
             assert (await posted(gateway, path, body))[1] == "miss"
             assert server.calls == 2
             assert await gateway.clear_caches("*") == ["*"]
@@ -206,8 +205,7 @@ async def test_who_waits_with_a_client_whose_deadline_passes_gets_an_answer_all_
                 await server.arrived.wait()
                 second = asyncio.ensure_future(posted(gateway, *evaluate(1.0)))
                 [cache] = caches(gateway)
-                while not cache.outcomes["shared"]:  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0.001)
+                await until(lambda: cache.outcomes["shared"])
                 with pytest.raises(grpc.aio.AioRpcError) as late:
                     await first
                 assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -2,19 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import numpy as np
 import pytest
 
-from gateway.cli.options import catalog
 from gateway.client import AsyncClient
-from gateway.config import Config, ConfigError, loads
+from gateway.config import Config, ConfigError
 from gateway.core.messages import Message
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 from tests.paused_server import port_of
+from tests.running_gateway import config_of, running_gateway
 
 CONFIG = """
 listeners:
@@ -35,17 +34,11 @@ routes:
 
 def config(port: int, age: int = 3600, safe: str = "safe: true") -> Config:
     text = CONFIG.replace("PORT", str(port)).replace("AGE", str(age)).replace("SAFE", safe)
-    return loads(text, "test.yaml", catalog(), {})
+    return config_of(text)
 
 
-@asynccontextmanager
-async def running(port: int) -> AsyncIterator[Gateway]:
-    gateway = Gateway(config(port))
-    await gateway.start()
-    try:
-        yield gateway
-    finally:
-        await gateway.drain(0)
+def running(port: int) -> AbstractAsyncContextManager[Gateway]:
+    return running_gateway(config(port))
 
 
 def counts(gateway: Gateway) -> tuple[object, object]:

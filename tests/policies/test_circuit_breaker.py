@@ -12,7 +12,7 @@ from gateway.core.operations import Operation
 from gateway.core.requests import Answer, Request, Response
 from gateway.policies import circuit_breaker
 from gateway.policies.circuit_breaker import FAIR_SECONDS, CircuitBreaker, Settings, wrap, wrap_stream
-from tests.policies.clock import Clock
+from tests.clock import Clock
 
 ANSWER = Response(id="answer")
 INFER = Request(Operation.INFER, "m")

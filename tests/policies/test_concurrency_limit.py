@@ -10,7 +10,8 @@ from gateway.core.operations import Operation
 from gateway.core.requests import Answer, Request, Response
 from gateway.policies import concurrency_limit
 from gateway.policies.concurrency_limit import Concurrency, Settings, wrap, wrap_stream
-from tests.policies.clock import Clock
+from tests.clock import Clock
+from tests.limits import settle
 
 ANSWER = Response(id="answer")
 INFER = Request(Operation.INFER, "m")
@@ -29,11 +30,6 @@ class Held:
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
         yield ANSWER
         await self(request)
-
-
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def test_calls_beyond_the_limit_are_refused_at_once_until_one_ends() -> None:

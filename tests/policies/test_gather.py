@@ -26,7 +26,8 @@ from gateway.policies import gather, joining
 from gateway.policies.context import KnownModels, PolicyContext
 from gateway.policies.gather import Settings, wrap, wrap_stream
 from gateway.protocols.tensorflow_serving.inference import ExampleMessage
-from tests.policies.clock import Clock
+from tests.clock import Clock
+from tests.limits import settle
 from tests.records import made, route
 
 ROWS = st.lists(st.integers(1, 5), min_size=1, max_size=8)
@@ -113,11 +114,6 @@ class Place:
         model.calls.clear()
         model.ended = 0
         return self
-
-
-async def settle() -> None:
-    for _ in range(12):
-        await asyncio.sleep(0)
 
 
 async def sent(place: Place, *requests: Request) -> list["asyncio.Task[Answer]"]:
@@ -676,8 +672,7 @@ async def test_a_cancel_at_any_moment_leaves_nothing_behind(steps: int) -> None:
     calls = [asyncio.ensure_future(place.handler(point(-each, peer=f"{each}:1"))) for each in range(6)]
     await settle()
     model.open.set()
-    for _ in range(steps):
-        await asyncio.sleep(0)
+    await settle(steps)
     for each in calls[1:4]:
         each.cancel()
     await asyncio.gather(*calls, return_exceptions=True)

@@ -11,6 +11,7 @@ from gateway.core.queue_wait import note_wait, queue_wait
 from gateway.core.requests import Answer, Request, Response, Tries
 from gateway.policies.context import PolicyContext
 from gateway.policies.hedge import LEAST_KNOWN, MOST_KNOWN, MOST_MODELS, Durations, Hedges, Settings, wrap
+from tests.limits import settle, until
 
 INFER = Request(Operation.INFER, "m")
 FAILED = refusal(Reason.NOT_READY, "not now")
@@ -53,8 +54,7 @@ class Servers:
     async def begin(self, tries: int, request: Request = INFER) -> "asyncio.Task[Answer]":
         """A call that has been sent so many times."""
         task = asyncio.ensure_future(self.handler(request))
-        while len(self.tries) < tries:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: len(self.tries) >= tries, 0)
         return task
 
 
@@ -84,8 +84,7 @@ async def test_the_longer_wait_of_both_tries_is_told() -> None:
         return None if wait is None else (wait.place, wait.seconds)
 
     task = asyncio.ensure_future(waited())
-    while len(servers.tries) < 2:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await until(lambda: len(servers.tries) >= 2, 0)
     servers.tries[1][1].set_result(Response())
     assert await task == (3, 0.5)
 
@@ -165,8 +164,7 @@ async def test_second_tries_are_at_most_a_tenth_of_the_calls() -> None:
         count = len(servers.tries)
         while len(servers.tries) == count:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await settle()
         for _, answer in servers.tries:
             if not answer.done():
                 answer.set_result(Response())

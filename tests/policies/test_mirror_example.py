@@ -1,19 +1,19 @@
 """The worked example of docs/policies/mirror.md: `config/examples/mirror.yaml`, with model servers for its backends."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from gateway.cli.options import catalog
-from gateway.config import Config, loads
+from gateway.config import Config
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 from tests.observing.scraped import scrape
 from tests.peers.graphpipe_go import Array, serve
 from tests.policies.states import mirrors
+from tests.running_gateway import config_of, running_gateway
 
 EXAMPLE = (Path(__file__).parents[2] / "config/examples/mirror.yaml").read_text()
 SERVERS = """
@@ -33,19 +33,23 @@ def config(text: str, old: str) -> Config:
     for port in ("8080", "8081", "9090", "9091"):
         text = text.replace(f":{port}", ":0")
     text = text.replace("sample: 0.1", "sample: 1") + SERVERS
-    return loads(text.replace("NEW", str(free_port())), "test.yaml", catalog(), {})
+    return config_of(text.replace("NEW", str(free_port())))
+
+
+@asynccontextmanager
+async def started(config: str | Config) -> AsyncIterator[tuple[Gateway, httpx.AsyncClient]]:
+    async with (
+        running_gateway(config) as gateway,
+        httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as client,
+    ):
+        yield gateway, client
 
 
 @asynccontextmanager
 async def running(text: str = EXAMPLE) -> AsyncIterator[tuple[Gateway, httpx.AsyncClient]]:
     with serve(twice, inputs=1, outputs=1) as old:
-        gateway = Gateway(config(text, old.url))
-        await gateway.start()
-        try:
-            async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as client:
-                yield gateway, client
-        finally:
-            await gateway.drain(0)
+        async with started(config(text, old.url)) as running:
+            yield running
 
 
 async def infer(client: httpx.AsyncClient, name: str = "input0") -> httpx.Response:
@@ -139,10 +143,10 @@ reference:
 """
 
 
-def derivatives(text: str) -> Gateway:
+def derivatives(text: str) -> AbstractAsyncContextManager[tuple[Gateway, httpx.AsyncClient]]:
     for word in ("FIRST", "NEW"):
         text = text.replace(word, str(free_port()))
-    return Gateway(loads(text, "test.yaml", catalog(), {}))
+    return started(text)
 
 
 async def gradient(client: httpx.AsyncClient, name: str) -> httpx.Response:
@@ -155,32 +159,22 @@ async def gradient(client: httpx.AsyncClient, name: str) -> httpx.Response:
 
 
 async def test_derivatives_of_umbridge_are_compared_with_those_of_companion_models() -> None:
-    gateway = derivatives(DERIVATIVES)
-    await gateway.start()
-    try:
-        async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as client:
-            asked = {"name": "posterior", "input": [[1.0, 2.0]], "config": {}, "outWrt": 0, "inWrt": 0, "sens": [1.0]}
-            reply = await client.post("/Gradient", json=asked)
-            assert reply.status_code == 200, reply.text
-            reply = await gradient(client, "input0")
-            assert reply.status_code == 200, reply.text
-            state = await found(gateway)
-            assert (state["equal"], state["last_differences"]) == (2, [])
-    finally:
-        await gateway.drain(0)
+    async with derivatives(DERIVATIVES) as (gateway, client):
+        asked = {"name": "posterior", "input": [[1.0, 2.0]], "config": {}, "outWrt": 0, "inWrt": 0, "sens": [1.0]}
+        reply = await client.post("/Gradient", json=asked)
+        assert reply.status_code == 200, reply.text
+        reply = await gradient(client, "input0")
+        assert reply.status_code == 200, reply.text
+        state = await found(gateway)
+        assert (state["equal"], state["last_differences"]) == (2, [])
 
 
 async def test_companion_models_are_compared_with_derivatives_of_umbridge() -> None:
     text = DERIVATIVES.replace("backend: old", "backend: turned").replace("backend: new", "backend: old")
     text = text.replace("backend: turned", "backend: new")
     text = text.replace("client: input0, backend: theta", "client: theta, backend: input0")
-    gateway = derivatives(text)
-    await gateway.start()
-    try:
-        async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as client:
-            reply = await gradient(client, "theta")
-            assert reply.status_code == 200, reply.text
-            state = await found(gateway)
-            assert (state["equal"], state["last_differences"]) == (1, [])
-    finally:
-        await gateway.drain(0)
+    async with derivatives(text) as (gateway, client):
+        reply = await gradient(client, "theta")
+        assert reply.status_code == 200, reply.text
+        state = await found(gateway)
+        assert (state["equal"], state["last_differences"]) == (1, [])

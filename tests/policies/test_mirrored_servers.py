@@ -3,19 +3,19 @@ answers of the route's own backend, at once."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
-from gateway.cli.options import catalog
-from gateway.config import Config, loads
+from gateway.config import Config
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 from tests.paused_server import QUESTION, REPLY, held, http, port_of
 from tests.policies.states import mirrors
+from tests.running_gateway import config_of, running_gateway
 
 CONFIG = """
 listeners:
@@ -28,8 +28,6 @@ routes:
 """
 HEAD = b"HTTP/1.1 200 OK"
 INFER = b"POST /v2/models/m/infer HTTP/1.1"
-
-Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter, bytes], Awaitable[None]]
 
 
 class Peer:
@@ -94,18 +92,11 @@ async def peer(body: bytes = REPLY, whole: bytes = b"") -> AsyncIterator[Peer]:
 
 def config(own: int, next_: int, keys: str = "calls: 1000", more: str = "") -> Config:
     text = CONFIG.replace("OWN", str(own)).replace("NEXT", str(next_)).replace("KEYS", keys)
-    return loads(text.replace(", MORE", f", {more}" if more else ""), "test.yaml", catalog(), {})
+    return config_of(text.replace(", MORE", f", {more}" if more else ""))
 
 
-@asynccontextmanager
-async def running(own: int, next_: int, keys: str = "calls: 1000", more: str = "") -> AsyncIterator[Gateway]:
-    gateway = Gateway(config(own, next_, keys, more))
-    await gateway.start()
-    try:
-        async with asyncio.timeout(GENEROUS):
-            yield gateway
-    finally:
-        await gateway.drain(0)
+def running(own: int, next_: int, keys: str = "calls: 1000", more: str = "") -> AbstractAsyncContextManager[Gateway]:
+    return running_gateway(config(own, next_, keys, more))
 
 
 class Client:

@@ -13,7 +13,7 @@ from gateway.core.principal import Principal
 from gateway.core.requests import Answer, Request, Response
 from gateway.policies import rate_limit
 from gateway.policies.rate_limit import RateLimit, Settings, wrap, wrap_stream
-from tests.policies.clock import Clock
+from tests.clock import Clock
 from tests.traced import traced
 
 ANSWER = Response(id="answer")

@@ -12,6 +12,7 @@ from gateway.core.operations import Operation
 from gateway.core.requests import Answer, Request, Response, Tries
 from gateway.policies.context import PolicyContext
 from gateway.policies.retry import LEAST_RETRIES, Retries, Settings, wrap, wrap_stream
+from tests.limits import until
 
 ANSWER = Response(id="answer")
 INFER = Request(Operation.INFER, "m")
@@ -184,8 +185,7 @@ async def test_a_stream_is_not_tried_again_after_its_first_response() -> None:
 async def test_a_client_that_leaves_ends_the_retries() -> None:
     server = Server(*[RESET] * 9)
     task = asyncio.ensure_future(wrap(server, settings(backoff=60, max_backoff=60), SAFE)(INFER))
-    while not server.requests:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await until(lambda: server.requests, 0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,26 +15,11 @@ from gateway.core.requests import Answer, Request, Response
 from gateway.policies import rate_limit, shared_server
 from gateway.policies.rate_limit import RateLimit, Settings, wrap
 from gateway.policies.shared_server import PAUSE
-from tests.policies.clock import Clock
+from tests.clock import Clock
 from tests.policies.redis_server import PASSWORD, RedisServer
 
 pytestmark = pytest.mark.real("redis-server")
 ANSWER = Response(id="answer")
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.process.signal(signal.SIGCONT)
-    server.process.stop()
-
-
-@pytest.fixture
-def server(running: RedisServer, monkeypatch: pytest.MonkeyPatch) -> RedisServer:
-    """The server; a loaded machine does not make it late."""
-    monkeypatch.setattr(shared_server, "SECONDS", 10.0)
-    return running
 
 
 async def answer(request: Request) -> Answer:

@@ -2,7 +2,7 @@
 
 import logging
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,6 @@ from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import tensor
-from gateway.policies import shared_server
 from gateway.policies.cache import Cache, Settings, state, wrap
 from gateway.policies.cached_answers import VERSION, packed, unpacked
 from gateway.policies.context import PolicyContext
@@ -54,21 +53,6 @@ def test_other_bytes_are_no_answer() -> None:
 
 def test_notes_of_a_protocol_are_not_stored() -> None:
     assert packed(KEY, Response(origin=Message()), b"0", 0.0) is None
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.process.signal(signal.SIGCONT)
-    server.process.stop()
-
-
-@pytest.fixture
-def server(running: RedisServer, monkeypatch: pytest.MonkeyPatch) -> RedisServer:
-    """The server; a loaded machine does not make it late."""
-    monkeypatch.setattr(shared_server, "SECONDS", 10.0)
-    return running
 
 
 class Gateway:

@@ -85,9 +85,3 @@ class Wire:
     def _oldest(self) -> "asyncio.Future[Message]":
         self.open = [reply for reply in self.open if not reply.cancelled()]
         return self.open.pop(0)
-
-
-async def settle() -> None:
-    """Let every task run as far as it can."""
-    for _ in range(10):
-        await asyncio.sleep(0)

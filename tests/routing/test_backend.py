@@ -23,17 +23,12 @@ from gateway.routing.load.reported import ReportedLoads
 from gateway.routing.queue import QueueSettings
 from gateway.routing.sequences import MOST_SEQUENCES
 from tests import records
-from tests.routing.fakes import TO_THE_END, TOY, Wire, settle
+from tests.clock import Clock
+from tests.limits import settle
+from tests.routing.fakes import TO_THE_END, TOY, Wire
 
 MAX_WAITING = QueueSettings().length
 """Calls in the queue of a backend without a `queue` of its own."""
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Lab:
@@ -612,11 +607,10 @@ async def test_a_wait_is_noted_where_the_request_is_answered() -> None:
 # Endpoints that hang
 
 
-def hanging(wires: int = 2, limit: int = 0, protocol: Protocol = TOY) -> Lab:
-    """The first endpoint never answers, the others always do."""
-    lab = Lab(wires, limit, protocol)
-    for wire in lab.wires[1:]:
-        wire.answers_at_once = True
+def hanging() -> Lab:
+    """The first endpoint never answers, the other one always does."""
+    lab = Lab(wires=2, limit=0)
+    lab.wires[1].answers_at_once = True
     return lab
 
 

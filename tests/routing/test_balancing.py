@@ -16,6 +16,7 @@ from gateway.routing.balancing import (
     Weights,
     strategy,
 )
+from tests.clock import Clock
 
 NAMES = ("least_in_flight", "round_robin", "power_of_two")
 
@@ -30,13 +31,6 @@ class Server:
 
     def __repr__(self) -> str:
         return self.name
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def servers(*in_flight: int) -> list[Server]:
@@ -165,7 +159,7 @@ def test_weights_of_endpoints_that_have_gone_are_not_kept() -> None:
     ("elapsed", "weight"), [(0.0, 4 * SMALLEST_SHARE), (2.5, 1.0), (5.0, 2.0), (10.0, 4.0), (999.0, 4.0)]
 )
 def test_in_a_slow_start_the_weight_grows_linearly(elapsed: float, weight: float) -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     server = Server("a")
     weights = Weights({server: 4}, 10.0, clock)
     assert weights.of(server) == 4  # it was there from the beginning
@@ -177,7 +171,7 @@ def test_in_a_slow_start_the_weight_grows_linearly(elapsed: float, weight: float
 @pytest.mark.parametrize("at_once", [1, 10])
 @pytest.mark.parametrize("name", NAMES)
 def test_one_that_came_back_gets_a_share_that_rises_to_its_weight(name: str, at_once: int) -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     among = servers(0, 0, 0)
     chooser = made(name, Weights({}, 10.0, clock))
     among[2].since = clock.now

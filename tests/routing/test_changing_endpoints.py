@@ -11,13 +11,14 @@ from gateway.core.protocol import Servers, ServerTypes, Target, Traits
 from gateway.core.requests import Request
 from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint
-from tests.routing.fakes import TOY, Wire, settle
+from tests.limits import settle
+from tests.routing.fakes import TOY, Wire
 from tests.routing.test_backend import Lab
 
 
-def new_endpoint(name: str = "new:1") -> tuple[Endpoint, Wire]:
+def new_endpoint() -> tuple[Endpoint, Wire]:
     wire = Wire()
-    return Endpoint(name, wire), wire
+    return Endpoint("new:1", wire), wire
 
 
 async def test_an_added_endpoint_gets_the_calls_that_wait() -> None:

@@ -10,7 +10,8 @@ from gateway.core.protocol import Target
 from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Drain, DrainState, Endpoint
 from gateway.routing.queue import QueueSettings
-from tests.routing.fakes import TOY, Wire, settle
+from tests.limits import settle
+from tests.routing.fakes import TOY, Wire
 from tests.routing.test_backend import Lab
 
 

@@ -11,7 +11,7 @@ from gateway.core.operations import Operation
 from gateway.core.requests import Answer, Request
 from gateway.routing.conditions import Conditions
 from gateway.routing.listing import SECONDS_KEPT, SECONDS_WAITED, BackendModels, Listed, Listing
-from tests.routing.fakes import settle
+from tests.limits import settle
 
 DOWN = GatewayError(Status.UNAVAILABLE, Reason.UNREACHABLE, "down")
 BOTH = frozenset({"tensors", "points"})

@@ -13,7 +13,8 @@ from gateway.routing.on_demand import TRIES, StartedSlots
 from gateway.routing.queue import QueueSettings
 from gateway.routing.slots import LocalSlots
 from gateway.servers.started_server import JobFailure
-from tests.routing.fakes import Wire, settle
+from tests.limits import settle
+from tests.routing.fakes import Wire
 
 CALL, QUESTION = Request(Operation.INFER, "m"), Request(Operation.METADATA, "m")
 LOST = TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "refused", sent=False)

@@ -16,7 +16,8 @@ from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.health import State
 from gateway.routing.probing import Prober, Probes
-from tests.routing.fakes import TOY, Wire, settle
+from tests.limits import settle, until
+from tests.routing.fakes import TOY, Wire
 
 PROBES = Probes(Operation.LIVE, interval=10.0, timeout=0.01, unhealthy=2)
 ONE_CONNECTION = Traits(servers=Servers(max_in_flight=1, one_connection=True))
@@ -269,11 +270,9 @@ async def test_probes_run_until_they_are_stopped() -> None:
     lab = Lab(probes=replace(PROBES, interval=0.001, timeout=60.0))
     lab.prober._clock = asyncio.get_running_loop().time
     lab.prober.start()
-    while lab.counts[0] < 3:  # noqa: ASYNC110 - the clock is the event loop's
-        await asyncio.sleep(0)
+    await until(lambda: lab.counts[0] >= 3, 0)
     lab.wires[0].answers_at_once = False
-    while not lab.wires[0].open:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await until(lambda: lab.wires[0].open, 0)
     await lab.prober.stop()
     sent = lab.counts
     assert lab.wires[0].open[0].cancelled()

@@ -14,7 +14,8 @@ from gateway.core.requests import Answer, Request
 from gateway.routing.backend import Backend, local_backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.readiness import SECONDS_KEPT, BackendReadiness, Readiness
-from tests.routing.fakes import TOY, Wire, settle
+from tests.limits import settle
+from tests.routing.fakes import TOY, Wire
 
 
 def asking(operation: Operation, listener: str = "http", protocol: str = "grps") -> Request:

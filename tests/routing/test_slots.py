@@ -11,16 +11,11 @@ from gateway.core.requests import Request, Tries
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import QueueSettings
 from gateway.routing.slots import LocalSlots
-from tests.routing.fakes import Wire, settle
+from tests.clock import Clock
+from tests.limits import settle
+from tests.routing.fakes import Wire
 
 CALL, QUESTION = Request(Operation.INFER, "m"), Request(Operation.METADATA, "m")
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Lab:

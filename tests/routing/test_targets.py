@@ -17,8 +17,9 @@ from gateway.routing import targets
 from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.targets import SECONDS_TRUSTED, Targets
-from tests.limits import GENEROUS
-from tests.routing.fakes import TOY, Wire, settle
+from tests.clock import Clock
+from tests.limits import GENEROUS, settle
+from tests.routing.fakes import TOY, Wire
 
 QUESTION = "server-metadata"
 
@@ -201,15 +202,6 @@ async def test_a_server_is_asked_again_before_the_first_call_after_an_outage() -
     await lab.answer(b"theirs")
     assert lab.asked() == [QUESTION, "infer ours", QUESTION, "infer theirs"]
     again.cancel()
-
-
-class Clock:
-    """A clock that the test puts forward."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def reconnected(lab: Lab, clock: Clock, seconds: float) -> "asyncio.Task[Answer]":

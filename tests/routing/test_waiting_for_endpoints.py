@@ -12,7 +12,8 @@ from gateway.routing.activity import Activity
 from gateway.routing.backend import Backend, local_backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import QueueSettings
-from tests.routing.fakes import TOY, Wire, settle
+from tests.limits import settle
+from tests.routing.fakes import TOY, Wire
 from tests.routing.test_backend import Lab
 
 WAITS = QueueSettings(wait_for_endpoints=60)

@@ -1,10 +1,11 @@
 """What the tests of the engines share: jobs, and looking at them."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.servers.engine import Engine, Job, JobReport, JobState, Resources
+from tests.limits import until
 
 
 def job(
@@ -36,12 +37,6 @@ async def until_state(engine: Engine, id_: str, state: JobState) -> JobReport:
         if report.state is state:
             return report
         assert not report.state.is_over, report
-        await asyncio.sleep(0.05)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for what happens in other processes; the test's own limit ends it."""
-    while not holds():  # noqa: ASYNC110
         await asyncio.sleep(0.05)
 
 

@@ -19,11 +19,12 @@ from gateway.runtime.app import Gateway
 from gateway.servers import sizing, started_server
 from gateway.servers.engines.hyperqueue import PythonClient
 from tests.interop.processes import wait_until_stopped
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
 from tests.peers.build import require
+from tests.running_gateway import running_gateway
 from tests.servers.clusters import hyperqueue_process, slurm_is_missing, slurm_processes
-from tests.servers.discovery.running import messages, running
-from tests.servers.jobs import processes_with, until, until_no_process_with
+from tests.servers.discovery.running import messages
+from tests.servers.jobs import processes_with, until_no_process_with
 from tests.servers.test_running_servers import EVALUATE, SCRIPT, client, gateway_process, job_script
 
 pytestmark = pytest.mark.real
@@ -181,7 +182,7 @@ async def test_the_python_server_of_um_bridge_is_started_from_zero_by_a_job_scri
     server = Path(__file__).parents[1] / "interop/servers/umbridge_models.py"
     waiting, _, rest = SCRIPT.replace("HQ_JOB_ID", cluster.variable).partition("until ")
     job_script(tmp_path, f"{waiting.partition('PYTHON')[0]}{python} {server} $PORT &\nuntil {rest}")
-    async with running(cluster.config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
+    async with running_gateway(cluster.config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
         assert not await cluster.jobs()
         calls = [{"name": "posterior", "input": [[1.0, 1.0 + each]], "config": {}} for each in range(8)]
         replies = await asyncio.gather(*(http.post("/Evaluate", json=each) for each in calls))
@@ -194,7 +195,7 @@ async def test_the_python_server_of_um_bridge_is_started_from_zero_by_a_job_scri
 async def test_a_server_without_calls_is_ended(cluster: Cluster, tmp_path: Path) -> None:
     cluster.script(tmp_path)
     with messages() as lines:
-        async with running(cluster.config(tmp_path, "max: 1, idle: 0.2")) as gateway, client(gateway) as http:
+        async with running_gateway(cluster.config(tmp_path, "max: 1, idle: 0.2")) as gateway, client(gateway) as http:
             first = await evaluate(http)
             await lines.until("has ended: no call for 0.2 s")
             assert not await cluster.jobs()
@@ -206,7 +207,7 @@ async def test_a_job_that_is_ended_at_the_engine_while_it_works(cluster: Cluster
     os.mkfifo(busy)  # the server opens it when it has the call
     cluster.script(tmp_path, f'os.path.exists("{stuck}") and (open("{busy}", "w").close(), time.sleep(60))')
     stuck.touch()
-    async with running(cluster.config(tmp_path)) as gateway, client(gateway) as http:
+    async with running_gateway(cluster.config(tmp_path)) as gateway, client(gateway) as http:
         call = asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE))
         await asyncio.to_thread(busy.read_bytes)
         job = await job_of(gateway)
@@ -224,7 +225,7 @@ async def test_a_job_that_is_ended_at_the_engine_before_its_server_is_there(clus
     os.mkfifo(began)
     cluster.script(tmp_path, before=f"[ -e {go} ] || {{ echo > {began}; sleep 987; }}")
     with messages() as lines:
-        async with running(cluster.config(tmp_path)) as gateway, client(gateway) as http:
+        async with running_gateway(cluster.config(tmp_path)) as gateway, client(gateway) as http:
             call = asyncio.ensure_future(evaluate(http))
             await asyncio.to_thread(began.read_bytes)
             go.touch()
@@ -237,7 +238,7 @@ async def test_a_job_that_is_being_ended_gets_no_more_calls(cluster: Cluster, tm
     """Also if its server goes on answering until it is killed."""
     cluster.script(tmp_path, before="trap '' TERM")
     with messages() as lines:
-        async with running(cluster.config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
+        async with running_gateway(cluster.config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
             first = await evaluate(http)
             await asyncio.to_thread(cluster.end, await job_of(gateway))
             await lines.until("gets no more calls: the engine is ending its job")
@@ -248,7 +249,7 @@ async def test_a_job_that_no_node_can_run(cluster: Cluster, tmp_path: Path) -> N
     """Calls get the engine's reason when `start_timeout` is over."""
     cluster.script(tmp_path)
     keys = "max: 1, start_timeout: 4, resources: {cpus: 1000}"
-    async with running(cluster.config(tmp_path, keys)) as gateway, client(gateway) as http:
+    async with running_gateway(cluster.config(tmp_path, keys)) as gateway, client(gateway) as http:
         reply = await http.post("/Evaluate", json=EVALUATE)
         assert reply.status_code >= 500
         assert "servers.start_timeout" in reply.text
@@ -262,7 +263,7 @@ async def test_a_job_that_the_engine_refuses(cluster: Cluster, tmp_path: Path) -
     """Calls get its words after a few attempts."""
     cluster.script(tmp_path)
     async with (
-        running(cluster.config(tmp_path, "max: 1, resources: {options: [--partition=absent]}")) as gateway,
+        running_gateway(cluster.config(tmp_path, "max: 1, resources: {options: [--partition=absent]}")) as gateway,
         client(gateway) as http,
     ):
         reply = await http.post("/Evaluate", json=EVALUATE)
@@ -287,7 +288,7 @@ async def test_an_engine_that_is_not_installed(
     _, warnings = load_with_warnings(tmp_path / "gateway.yaml", catalog())
     (warning,) = (str(each) for each in warnings if "cannot start servers" in str(each))
     assert f"this machine cannot start servers: the engine '{engine}' needs {what}" in warning
-    async with running(text) as gateway, client(gateway) as http:
+    async with running_gateway(text) as gateway, client(gateway) as http:
         reply = await http.post("/Evaluate", json=EVALUATE)
         assert reply.status_code >= 500
         assert f"it needs {what}" in reply.text
@@ -371,7 +372,7 @@ async def test_jobs_whose_gateway_was_killed_end_although_its_state_file_is_dama
     text = cluster.config(tmp_path, "max: 1, keep: true")
     first = await kept_server(tmp_path, text)
     (tmp_path / "state/jobs.json").write_bytes(content)
-    async with running(text.replace("keep: true", "keep: false")) as gateway, client(gateway) as http:
+    async with running_gateway(text.replace("keep: true", "keep: false")) as gateway, client(gateway) as http:
         assert await evaluate(http) != first
 
 
@@ -381,7 +382,7 @@ async def test_jobs_of_the_engine_that_a_backend_had_before_are_ended(cluster: C
     first = await kept_server(tmp_path, text)
     job_script(tmp_path)
     other = text.replace(cluster.keys, "engine: process").replace("keep: true", "keep: false")
-    async with running(other) as gateway, client(gateway) as http:
+    async with running_gateway(other) as gateway, client(gateway) as http:
         assert await evaluate(http) != first
         async with asyncio.timeout(GENEROUS):
             while await cluster.jobs():  # noqa: ASYNC110 - it happens at the engine
@@ -397,7 +398,7 @@ async def test_a_server_is_replaced_before_the_time_of_its_job_is_over(
     cluster.script(tmp_path)
     keys = "min: 1, max: 2, resources: {seconds: 60}"
     with messages() as lines:
-        async with running(cluster.config(tmp_path, keys)) as gateway, client(gateway) as http:
+        async with running_gateway(cluster.config(tmp_path, keys)) as gateway, client(gateway) as http:
             first = await evaluate(http)
             await lines.until(" serves at ")
             await lines.until(" serves at ")
@@ -423,7 +424,7 @@ async def test_an_engine_that_is_down_for_a_while(
 ) -> None:
     cluster.script(tmp_path)
     with messages() as lines:
-        async with running(cluster.config(tmp_path)) as gateway, client(gateway) as http:
+        async with running_gateway(cluster.config(tmp_path)) as gateway, client(gateway) as http:
             async with stopped(cluster, monkeypatch):
                 call = asyncio.ensure_future(evaluate(http))
                 assert "no answer within 1 s" in await lines.until("the gateway cannot manage its servers")
@@ -440,7 +441,7 @@ async def test_a_hyperqueue_server_that_is_started_anew(tmp_path: Path) -> None:
     with hyperqueue_process(2) as (process, directory):
         cluster = HyperQueueCluster(process, directory)
         cluster.script(tmp_path)
-        async with running(cluster.config(tmp_path, "max: 1")) as gateway, client(gateway) as http:
+        async with running_gateway(cluster.config(tmp_path, "max: 1")) as gateway, client(gateway) as http:
             first = await evaluate(http)
             assert await job_of(gateway) == "1"
             process.kill()

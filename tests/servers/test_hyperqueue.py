@@ -12,8 +12,9 @@ import pytest
 from gateway.servers.engine import Engine, EngineError, Job, JobReport, JobState, Resources
 from gateway.servers.engines.hyperqueue import HyperQueueEngine, seconds
 from tests.interop.processes import wait_until_stopped
+from tests.limits import until
 from tests.servers.clusters import hyperqueue_cluster, hyperqueue_process
-from tests.servers.jobs import job, processes_with, until, until_no_process_with, until_state
+from tests.servers.jobs import job, processes_with, until_no_process_with, until_state
 
 pytestmark = pytest.mark.real
 

@@ -12,16 +12,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.cli.options import catalog
-from gateway.config import ConfigError, loads
+from gateway.config import ConfigError
 from gateway.core.log_limit import LogLimit
 from gateway.runtime.app import Gateway
 from gateway.servers import started_server
 from tests.interop.processes import free_port
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
 from tests.peers.build import require
-from tests.servers.discovery.running import messages, running
-from tests.servers.jobs import until
+from tests.running_gateway import config_of, running_gateway
+from tests.servers.discovery.running import messages
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +109,7 @@ async def client(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
 
 async def test_a_call_from_zero_starts_a_server_by_a_job_script_of_um_bridges_form(tmp_path: Path) -> None:
     job_script(tmp_path)
-    async with running(config(tmp_path)) as gateway, client(gateway) as http:
+    async with running_gateway(config(tmp_path)) as gateway, client(gateway) as http:
         assert not processes(tmp_path)
         reply = await http.post("/Evaluate", json=EVALUATE)
         assert reply.status_code == 200, reply.text
@@ -124,7 +123,7 @@ async def test_a_burst_from_zero_starts_as_many_servers_as_it_needs_at_once(tmp_
     """All calls wait for the metadata of their model, which are one question, and no server comes before the third."""
     third = f'touch "{tmp_path}/started.$HQ_JOB_ID"\nuntil [ -e "{tmp_path}/go" ]; do sleep 0.05; done\nuntil (exec'
     job_script(tmp_path, SCRIPT.replace("until (exec", third))
-    async with running(config(tmp_path, "max: 3")) as gateway, client(gateway) as http:
+    async with running_gateway(config(tmp_path, "max: 3")) as gateway, client(gateway) as http:
         calls = [asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE)) for _ in range(6)]
         await until(lambda: len(list(tmp_path.glob("started.*"))) == 3)
         (tmp_path / "go").touch()
@@ -138,7 +137,7 @@ async def test_a_burst_is_answered_by_no_more_servers_than_allowed(tmp_path: Pat
     called = f'import glob; open("{tmp_path}/called." + str(os.getpid()), "w").close(); '
     others = f'[time.sleep(0.02) for _ in iter(lambda: len(glob.glob("{tmp_path}/called.*")) == 4, True)]'
     job_script(tmp_path, call=called + others)
-    async with running(config(tmp_path, "max: 4")) as gateway, client(gateway) as http:
+    async with running_gateway(config(tmp_path, "max: 4")) as gateway, client(gateway) as http:
         replies = await asyncio.gather(*(http.post("/Evaluate", json=EVALUATE) for _ in range(64)))
         assert [each.status_code for each in replies] == [200] * 64
         assert len({each.json()["output"][0][0] for each in replies}) == 4
@@ -153,7 +152,7 @@ async def test_a_server_without_calls_is_ended_and_another_started_for_the_next_
     job_script(tmp_path)
     text = config(tmp_path, "max: 1, idle: 0.2")
     with messages() as lines:
-        async with running(text) as gateway, client(gateway) as http:
+        async with running_gateway(text) as gateway, client(gateway) as http:
             first = (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0]
             await lines.until("has ended: no call for 0.2 s")
             assert not processes(tmp_path)
@@ -164,14 +163,14 @@ async def test_a_server_without_calls_is_ended_and_another_started_for_the_next_
 
 async def test_a_server_is_replaced_after_its_calls(tmp_path: Path) -> None:
     job_script(tmp_path)
-    async with running(config(tmp_path, "max: 1, calls_per_server: 2")) as gateway, client(gateway) as http:
+    async with running_gateway(config(tmp_path, "max: 1, calls_per_server: 2")) as gateway, client(gateway) as http:
         used = [(await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] for _ in range(5)]
     assert used[0] == used[1] != used[2] == used[3] != used[4]
 
 
 async def test_a_script_that_fails_at_once_is_tried_a_few_times_and_its_output_is_in_the_error(tmp_path: Path) -> None:
     job_script(tmp_path, "#!/bin/bash\necho no licence for PUMPKIN\nexit 3\n")
-    async with running(config(tmp_path)) as gateway, client(gateway) as http:
+    async with running_gateway(config(tmp_path)) as gateway, client(gateway) as http:
         reply = await http.post("/Evaluate", json=EVALUATE)
         assert reply.status_code >= 500
         assert "failed (exit code 3) before it served" in reply.text
@@ -186,7 +185,7 @@ async def test_a_backend_whose_server_does_not_start_keeps_no_model_of_others_fr
     stuck = f'{{engine: process, script: "{tmp_path}/stuck.sh", state: "{tmp_path}/state/stuck"}}'
     text = config(tmp_path).replace("routes: [", f"  stuck: {{protocol: umbridge, servers: {stuck}}}\nroutes: [")
     text = text.replace('{model: "*"}, backend: lab}', '{model: "s*"}, backend: stuck}, {match: {}, backend: lab}')
-    async with running(text) as gateway, client(gateway) as http:
+    async with running_gateway(text) as gateway, client(gateway) as http:
         assert (await http.get("/Info")).json()["models"] == ["posterior"]
         assert [each.state for each in gateway.state.status().backends["stuck"].servers or ()] == ["starting"]
     assert not processes(tmp_path)
@@ -196,7 +195,7 @@ async def test_a_backend_whose_server_does_not_start_keeps_no_model_of_others_fr
 async def test_the_output_of_a_job_is_hidden_from_clients_that_get_brief_errors(tmp_path: Path) -> None:
     job_script(tmp_path, "#!/bin/bash\necho no licence for PUMPKIN\nexit 3\n")
     text = config(tmp_path).replace("[umbridge]}", "[umbridge], errors: {detail: brief}}")
-    async with running(text) as gateway, client(gateway) as http:
+    async with running_gateway(text) as gateway, client(gateway) as http:
         reply = await http.post("/Evaluate", json=EVALUATE)
         assert reply.status_code >= 500
         assert "PUMPKIN" not in reply.text
@@ -212,7 +211,7 @@ async def test_a_script_that_announces_the_gateway_itself_is_not_believed(tmp_pa
     folder = '"$UMBRIDGE_LOADBALANCER_COMM_FILEDIR/url-1.txt"'
     job_script(tmp_path, f"#!/bin/bash\necho http://localhost:{ports[port]} > {folder}\nsleep infinity\n")
     with messages() as log:
-        async with running(text) as gateway, client(gateway) as http:
+        async with running_gateway(text) as gateway, client(gateway) as http:
             reply = await http.post("/Evaluate", json=EVALUATE)
             assert reply.status_code >= 500
             assert "servers.start_timeout" in reply.text
@@ -222,7 +221,7 @@ async def test_a_script_that_announces_the_gateway_itself_is_not_believed(tmp_pa
 
 async def test_a_script_that_never_announces_is_ended_after_start_timeout(tmp_path: Path) -> None:
     job_script(tmp_path, "#!/bin/bash\nsleep infinity\n")
-    async with running(config(tmp_path, "max: 2, start_timeout: 0.5")) as gateway, client(gateway) as http:
+    async with running_gateway(config(tmp_path, "max: 2, start_timeout: 0.5")) as gateway, client(gateway) as http:
         reply = await http.post("/Evaluate", json=EVALUATE)
         assert reply.status_code >= 500
         assert "servers.start_timeout" in reply.text
@@ -238,7 +237,7 @@ async def test_a_call_whose_server_is_killed_tells_so_and_the_next_call_gets_a_n
     os.mkfifo(busy)  # the server opens it when it has the call
     job_script(tmp_path, call=f'os.path.exists("{stuck}") and (open("{busy}", "w").close(), time.sleep(60))')
     stuck.touch()
-    async with running(config(tmp_path)) as gateway, client(gateway) as http:
+    async with running_gateway(config(tmp_path)) as gateway, client(gateway) as http:
         call = asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE))
         await asyncio.to_thread(busy.read_bytes)
         if victim == "server":
@@ -336,13 +335,13 @@ async def test_a_reload_keeps_the_servers_of_a_backend_that_stays_and_ends_those
 ) -> None:
     job_script(tmp_path)
     with messages() as lines:
-        async with running(config(tmp_path)) as gateway, client(gateway) as http:
+        async with running_gateway(config(tmp_path)) as gateway, client(gateway) as http:
             first = (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0]
             for keys in ("max: 1, idle: 100", "max: 2"):
-                await gateway.reload(loads(config(tmp_path, keys), "test.yaml", catalog(), {}))
+                await gateway.reload(config_of(config(tmp_path, keys)))
                 assert (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] == first
             changed = config(tmp_path, "max: 2, resources: {seconds: 1000}")
-            await gateway.reload(loads(changed, "test.yaml", catalog(), {}))
+            await gateway.reload(config_of(changed))
             assert (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] != first
             await lines.until("has ended: the configuration has changed")
             assert first not in processes(tmp_path)
@@ -359,11 +358,11 @@ async def test_a_call_that_waits_for_its_server_while_the_configuration_is_reloa
     script = (tmp_path / "job.sh").read_text().replace("#!/bin/bash\n", f"#!/bin/bash\nread < {go}\n")
     (tmp_path / "job.sh").write_text(script)
     with messages() as lines:
-        async with running(config(tmp_path)) as gateway, client(gateway) as http:
+        async with running_gateway(config(tmp_path)) as gateway, client(gateway) as http:
             call = asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE))
             await lines.until("is submitted to the engine process")
             with open(os.open(go, os.O_RDWR), "w") as opened:  # noqa: ASYNC230 - a pipe that is open at both ends
-                await gateway.reload(loads(config(tmp_path, keys), "test.yaml", catalog(), {}))
+                await gateway.reload(config_of(config(tmp_path, keys)))
                 opened.write("go\n" * 8)
                 opened.flush()
                 reply = await call
@@ -376,7 +375,7 @@ async def test_a_server_is_replaced_before_its_walltime_is_over(tmp_path: Path) 
     job_script(tmp_path)
     keys = "min: 1, max: 2, resources: {seconds: 4}"
     with messages() as lines:
-        async with running(config(tmp_path, keys)) as gateway, client(gateway) as http:
+        async with running_gateway(config(tmp_path, keys)) as gateway, client(gateway) as http:
             for _ in range(2):
                 assert (await http.post("/Evaluate", json=EVALUATE)).status_code == 200
                 await lines.until("its walltime is nearly over")
@@ -390,7 +389,7 @@ async def test_the_example_of_the_page_serves(tmp_path: Path) -> None:
     text = page.split("```yaml\n")[1].split("```")[0]
     text = text.replace("127.0.0.1:8080", "127.0.0.1:0").replace("[gateway,", f"[{sys.executable}, -m, gateway,")
     text = text.replace("      idle: 60\n", f"      idle: 60\n      state: {tmp_path}/state\n")
-    async with running(text) as gateway, client(gateway) as http:
+    async with running_gateway(text) as gateway, client(gateway) as http:
         reply = await http.post("/Evaluate", json={"name": "posterior", "input": [[1.0, 1.0]], "config": {}})
         assert reply.json() == {"output": [[0.0]]}
     assert not processes(tmp_path)
@@ -399,10 +398,10 @@ async def test_the_example_of_the_page_serves(tmp_path: Path) -> None:
 async def test_a_state_folder_has_one_gateway_at_a_time(tmp_path: Path) -> None:
     job_script(tmp_path)
     with messages() as lines:
-        async with running(config(tmp_path, "min: 1")):
+        async with running_gateway(config(tmp_path, "min: 1")):
             await lines.until("is submitted to the engine process")
             text = config(tmp_path, "max: 1, start_timeout: 0.5")
-            async with running(text) as second, client(second) as http:
+            async with running_gateway(text) as second, client(second) as http:
                 reply = await http.post("/Evaluate", json=EVALUATE)
                 assert reply.status_code >= 500
                 assert "is in use by another gateway" in reply.text
@@ -412,7 +411,7 @@ async def test_a_state_folder_has_one_gateway_at_a_time(tmp_path: Path) -> None:
 async def test_a_job_has_no_more_memory_than_it_may(tmp_path: Path) -> None:
     job_script(tmp_path, f"#!/bin/bash\n{sys.executable} -c 'bytes(2**31)'\n")
     text = config(tmp_path, "max: 1, resources: {memory: 1000000000}")
-    async with running(text) as gateway, client(gateway) as http:
+    async with running_gateway(text) as gateway, client(gateway) as http:
         assert "MemoryError" in (await http.post("/Evaluate", json=EVALUATE)).text
 
 
@@ -429,15 +428,15 @@ async def test_a_job_has_no_more_memory_than_it_may(tmp_path: Path) -> None:
 def test_keys_that_do_not_fit_are_refused(tmp_path: Path, keys: str, expected: str) -> None:
     job_script(tmp_path)
     with pytest.raises(ConfigError, match=re.escape(expected)):
-        loads(config(tmp_path, keys), "test.yaml", catalog(), {})
+        config_of(config(tmp_path, keys))
 
 
 def test_a_script_that_is_not_there_and_workers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a file"):
-        loads(config(tmp_path), "test.yaml", catalog(), {})
+        config_of(config(tmp_path))
     job_script(tmp_path)
     with pytest.raises(ConfigError, match="servers that the gateway starts cannot be shared between workers"):
-        loads(config(tmp_path) + "workers: 2\n", "test.yaml", catalog(), {})
+        config_of(config(tmp_path) + "workers: 2\n")
 
 
 @pytest.mark.real
@@ -446,7 +445,7 @@ async def test_the_python_server_of_um_bridge_is_started_by_a_job_script(tmp_pat
     server = Path(__file__).parents[1] / "interop/servers/umbridge_models.py"
     waiting, _, rest = SCRIPT.partition("until ")
     job_script(tmp_path, f"{waiting.partition('PYTHON')[0]}{python} {server} $PORT &\nuntil {rest}")
-    async with running(config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
+    async with running_gateway(config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
         calls = [{"name": "posterior", "input": [[1.0, 1.0 + each]], "config": {}} for each in range(8)]
         replies = await asyncio.gather(*(http.post("/Evaluate", json=each) for each in calls))
         assert [each.status_code for each in replies] == [200] * 8, replies[0].text
@@ -457,7 +456,7 @@ async def test_the_python_server_of_um_bridge_is_started_by_a_job_script(tmp_pat
 async def test_a_job_whose_watcher_is_killed_leaves_no_process(tmp_path: Path) -> None:
     job_script(tmp_path)
     with messages() as lines:
-        async with running(config(tmp_path)) as gateway, client(gateway) as http:
+        async with running_gateway(config(tmp_path)) as gateway, client(gateway) as http:
             first = (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0]
             for each in processes(tmp_path):
                 if b"watcher.py" in command(each):
@@ -471,7 +470,7 @@ async def test_a_job_whose_watcher_is_killed_leaves_no_process(tmp_path: Path) -
 async def test_clients_that_leave_while_they_wait_leave_nothing_behind(tmp_path: Path) -> None:
     job_script(tmp_path, "#!/bin/bash\nsleep infinity\n")
     with messages() as lines:
-        async with running(config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
+        async with running_gateway(config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
             calls = [asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE)) for _ in range(8)]
             calls += [asyncio.ensure_future(http.get("/Info")) for _ in range(8)]
             await lines.until("is submitted to the engine process")
@@ -492,7 +491,7 @@ async def test_a_call_whose_server_is_killed_is_sent_to_another_one_where_that_i
     text = config(tmp_path).replace(
         "    protocol: umbridge\n", "    protocol: umbridge\n    safe: true\n    policies: [{retry: {attempts: 3}}]\n"
     )
-    async with running(text) as gateway, client(gateway) as http:
+    async with running_gateway(text) as gateway, client(gateway) as http:
         call = asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE))
         await asyncio.to_thread(busy.read_bytes)
         stuck.unlink()

@@ -4,8 +4,6 @@ import pytest
 
 from gateway.servers.sizing import Demand, back_off, margin, surplus, wanted_starts
 
-UNKNOWN = Demand(waiting=0, waited=0.0, slots=1, call_seconds=None, start_seconds=None)
-
 
 @pytest.mark.parametrize(
     ("waiting", "slots", "starting", "serving", "existing", "least", "most", "starts"),

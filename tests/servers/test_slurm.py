@@ -12,8 +12,9 @@ import pytest
 from gateway.servers.engine import Engine, EngineError, Job, JobState, Resources
 from gateway.servers.engines.slurm import SlurmEngine
 from tests.interop.processes import wait_until_stopped
+from tests.limits import until
 from tests.servers.clusters import slurm_is_missing, slurm_processes
-from tests.servers.jobs import job, processes_with, until, until_no_process_with, until_state
+from tests.servers.jobs import job, processes_with, until_no_process_with, until_state
 
 MISSING = slurm_is_missing()
 pytestmark = [

@@ -11,13 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.servers.engine import EngineError
 from gateway.servers.state_file import SavedJob, StateFile, name_for
-from tests.limits import GENEROUS
-from tests.servers.discovery.running import messages, running
-from tests.servers.jobs import until
+from tests.limits import GENEROUS, until
+from tests.running_gateway import config_of, running_gateway
+from tests.servers.discovery.running import messages
 from tests.servers.test_running_servers import (
     CONFIG,
     EVALUATE,
@@ -174,7 +172,7 @@ async def test_a_job_that_the_file_does_not_tell_enough_of_is_ended(
     job_script(tmp_path)
     server = await kept_server(tmp_path)
     damage(tmp_path / "state/jobs.json")
-    async with running(config(tmp_path, KEPT)) as gateway, client(gateway) as http:
+    async with running_gateway(config(tmp_path, KEPT)) as gateway, client(gateway) as http:
         assert (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] != server
         assert server not in processes(tmp_path)
         await gateway.reload(gateway.state.config.model_copy(update={"backends": {}, "routes": ()}))
@@ -208,11 +206,11 @@ async def test_a_folder_that_cannot_be_used_is_named_in_the_log_and_in_errors(tm
     (tmp_path / "state").write_text("")
     with messages() as lines:
         text = config(tmp_path, "max: 1, start_timeout: 0.5")
-        async with running(text) as gateway, client(gateway) as http:
+        async with running_gateway(text) as gateway, client(gateway) as http:
             reply = await http.post("/Evaluate", json=EVALUATE)
             assert reply.status_code >= 500
             assert f"the folder {tmp_path}/state (servers.state) is unusable: File exists" in reply.text
-            await gateway.reload(loads(config(tmp_path), "test.yaml", catalog(), {}))  # with time for a server to start
+            await gateway.reload(config_of(config(tmp_path)))  # with time for a server to start
             (tmp_path / "state").unlink()
             await until_served(http)
         await lines.until("the gateway cannot manage its servers: the folder")
@@ -250,7 +248,7 @@ async def test_a_full_disk_before_a_job_is_submitted(tmp_path: Path, small_disk:
     (small_disk / "state").mkdir()
     (small_disk / "state/lock").touch()
     fill(small_disk)
-    async with running(text) as gateway, client(gateway) as http:
+    async with running_gateway(text) as gateway, client(gateway) as http:
         reply = await http.post("/Evaluate", json=EVALUATE)
         assert reply.status_code >= 500
         assert "cannot be submitted: No space left on device" in reply.text
@@ -271,7 +269,7 @@ async def test_a_disk_that_is_full_after_a_job_was_submitted(tmp_path: Path, sma
     text = CONFIG.replace("FOLDER/state", f"{small_disk}/state").replace("FOLDER", str(tmp_path))
     file = small_disk / "state/jobs.json"
     with messages() as lines:
-        async with running(text.replace("KEYS", "max: 1")) as gateway, client(gateway) as http:
+        async with running_gateway(text.replace("KEYS", "max: 1")) as gateway, client(gateway) as http:
             asked = asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE))
             await lines.until("is submitted to the engine process")
             fill(small_disk)

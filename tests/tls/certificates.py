@@ -46,12 +46,10 @@ class Authority:
     def __init__(self) -> None:
         self._ca = trustme.CA()
 
-    def issue(
-        self, folder: Path, *names: str, common_name: str | None = None, days: float = 365, stem: str = "tls"
-    ) -> Files:
+    def issue(self, folder: Path, *names: str, days: float = 365, stem: str = "tls") -> Files:
         """A certificate for `names` that expires in `days`, as files in `folder` whose names begin with `stem`."""
         expires = datetime.now(UTC) + timedelta(days=days)
-        made = self._ca.issue_cert(*names, common_name=common_name, not_after=expires)
+        made = self._ca.issue_cert(*names, not_after=expires)
         files = Files(folder / f"{stem}.crt", folder / f"{stem}.key", folder / f"{stem}-ca.crt")
         files.key.write_bytes(made.private_key_pem.bytes())
         files.certificate.write_bytes(b"".join(each.bytes() for each in made.cert_chain_pems))

@@ -6,40 +6,10 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from gateway.assembly.reference import serve_reference
-from gateway.cli.options import catalog
-from gateway.config import Config, loads, reference_config
 from gateway.runtime.app import Gateway
-from tests.limits import GENEROUS
 from tests.paused_server import port_of
 
 THETA = [0.5, -0.25]
-
-
-def config(text: str) -> Config:
-    return loads(text, "test.yaml", catalog(), {})
-
-
-@asynccontextmanager
-async def running(text: str) -> AsyncIterator[Gateway]:
-    gateway = Gateway(config(text))
-    await gateway.start()
-    try:
-        async with asyncio.timeout(GENEROUS):
-            yield gateway
-    finally:
-        await gateway.drain(0)
-
-
-@asynccontextmanager
-async def reference(protocol: str, *models: str) -> AsyncIterator[str]:
-    """The address of a reference server, without TLS."""
-    clock = asyncio.get_running_loop().time
-    listener = await serve_reference(reference_config(protocol, "127.0.0.1:0", models, catalog()), clock)
-    try:
-        yield listener.address
-    finally:
-        await listener.drain(0)
 
 
 def at(gateway: Gateway, listener: str) -> int:

@@ -12,9 +12,10 @@ import pytest
 import uvicorn
 
 from gateway.protocols.v2.grpc import schema
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
+from tests.running_gateway import running_gateway
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import ask, at, infer, running
+from tests.tls.running import ask, at, infer
 
 OUTPUT = {"name": "logdensity", "datatype": "FP64", "shape": [1, 1], "data": [7.0]}
 
@@ -97,7 +98,7 @@ routes:
 
 
 async def asked(protocol: str, address: str, tls: str) -> tuple[int, bytes]:
-    async with running(text(protocol, address, tls)) as gateway:
+    async with running_gateway(text(protocol, address, tls)) as gateway:
         return await ask(at(gateway, "http"), None, infer("m"))
 
 
@@ -177,6 +178,5 @@ async def test_probes_use_tls(files: Files, caplog: pytest.LogCaptureFixture) ->
     caplog.set_level(logging.INFO)
     async with uvicorn_server(files) as port:
         good = text("v2-rest", f"localhost:{port}", f"{{ca: {files.ca}}}\n    health: {{interval: 0.05}}")
-        async with running(good) as gateway, asyncio.timeout(GENEROUS):
-            while gateway.state.status().backends["lab"].endpoints[0].state != "up":  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        async with running_gateway(good) as gateway, asyncio.timeout(GENEROUS):
+            await until(lambda: gateway.state.status().backends["lab"].endpoints[0].state == "up")

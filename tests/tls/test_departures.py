@@ -15,7 +15,7 @@ from gateway.core.transport import Exchanges
 from gateway.transports.certificates import server_context
 from gateway.transports.grpc import Listener
 from tests.core.http2.conversation import OPENING, request
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
 from tests.paused_server import port_of
 from tests.tls.certificates import Files
 from tests.transports.grpc import toy
@@ -44,8 +44,7 @@ async def test_answers_to_a_client_that_has_left_are_not_written_and_not_logged(
         async with asyncio.timeout(GENEROUS):
             client = await asyncio.to_thread(connect, files, port_of(listener.address))
             await asyncio.to_thread(client.sendall, OPENING + b"".join(request(1 + 2 * at) for at in range(CALLS)))
-            while len(waiting) < CALLS:  # noqa: ASYNC110 - nothing announces it
-                await asyncio.sleep(0)
+            await until(lambda: len(waiting) >= CALLS, 0)
             if way == "resets the connection":
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
                 client.close()

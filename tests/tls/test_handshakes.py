@@ -19,10 +19,11 @@ from gateway.transports.certificates import server_context
 from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.listener_connections import ConnectionLimit, Handshakes
 from gateway.transports.timeouts import Timeouts
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
 from tests.paused_server import port_of
+from tests.running_gateway import running_gateway
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import ask, at, connected, reply, running
+from tests.tls.running import ask, at, connected, reply
 from tests.transports.http.server.toy_listener import TOY, exchanges, say_back, text_reply
 
 HELLO = b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -159,7 +160,7 @@ async def test_what_is_no_handshake_is_closed_and_logged(
 async def test_a_handshake_at_a_port_without_tls_is_logged_and_told(
     files: Files, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    async with running(PLAIN) as gateway:
+    async with running_gateway(PLAIN) as gateway:
         reader, writer = await asyncio.open_connection("127.0.0.1", at(gateway, name))
         writer.write(client_hello(files.trusting()))
         answer = await reader.read()
@@ -268,7 +269,7 @@ listeners: [{{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
 health: {{bind: "127.0.0.1:0", tls: {files.server}}}
 admin: {{bind: "127.0.0.1:0", tls: {files.asking("required")}}}
 """
-    async with running(text) as gateway:
+    async with running_gateway(text) as gateway:
         health, admin = (port_of(gateway.ports.all[name].address) for name in ("health", "admin"))
         request = partial(b"GET %b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n".__mod__)
         assert (await ask(health, files.trusting(), request((b"/readyz", health))))[0] == 200
@@ -301,12 +302,10 @@ async def test_a_handshake_waits_until_one_that_stalls_is_over(files: Files) -> 
     shared.handshakes.limit = 1
     async with listening(files, shared=shared) as listener:
         _, stalled = await raw(listener, client_hello(context))
-        while not shared.handshakes.under_way:  # noqa: ASYNC110 - nothing tells of it
-            await asyncio.sleep(0.005)
+        await until(lambda: shared.handshakes.under_way)
         secured = asyncio.open_connection("127.0.0.1", port(listener), ssl=context, server_hostname="localhost")
         waiting = spawn(secured)
-        while listener.open_connections < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        await until(lambda: listener.open_connections >= 2)
         assert (shared.handshakes.under_way, waiting.done()) == (1, False)
         stalled.transport.abort()
         reader, writer = await waiting

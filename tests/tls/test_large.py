@@ -1,13 +1,14 @@
 """Large messages over TLS are whole, and a client that does not read does not cost memory."""
 
-import asyncio
 import json
 
 import pytest
 
 from gateway.core.messages import Message
+from tests.limits import settle, until
+from tests.running_gateway import reference, running_gateway
 from tests.tls.certificates import Files
-from tests.tls.running import at, connected, post, reference, reply, running
+from tests.tls.running import at, connected, post, reply
 from tests.tls.test_handshakes import HELLO, listening, port
 from tests.transports.http.server.toy_listener import text_reply
 
@@ -45,10 +46,10 @@ listeners:
 backends: {{lab: {{protocol: v2-rest, flavor: binary, endpoints: ["{server}"], {LIMITS}}}}}
 routes: [{{match: {{model: identity}}, backend: lab}}]
 """
-        async with running(far) as behind:
+        async with running_gateway(far) as behind:
             for name in protocols:
                 async with (
-                    running(two_gateways(files, at(behind, name), name)) as gateway,
+                    running_gateway(two_gateways(files, at(behind, name), name)) as gateway,
                     connected(at(gateway, "http"), files.trusting()) as (reader, writer),
                 ):
                     writer.write(request)
@@ -74,10 +75,8 @@ async def test_a_client_that_does_not_read_holds_one_reply_and_no_copy_of_it(fil
         for _ in range(3):
             writer.write(HELLO)
             await writer.drain()
-        while not answered:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        for _ in range(1000):
-            await asyncio.sleep(0)
+        await until(lambda: answered, 0)
+        await settle(1000)
         [served] = listener._connections._open
         transport = served._transport  # type: ignore[attr-defined]
         assert len(answered) == 1

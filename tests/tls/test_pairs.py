@@ -3,8 +3,9 @@
 import json
 
 from gateway.assembly.registry import protocols
+from tests.running_gateway import reference, running_gateway
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import ask, at, infer, reference, running
+from tests.tls.running import ask, at, infer
 
 
 def _far(files: Files, server: str) -> str:
@@ -48,8 +49,8 @@ async def test_every_protocol_works_over_tls_on_both_sides(authority: Authority,
     own = authority.issue(files.key.parent, "gateway.lab", stem="own")
     async with (
         reference("v2-rest", "posterior") as server,
-        running(_far(files, server)) as far,
-        running(_near(files, own, {name: at(far, name) for name in protocols()})) as near,
+        running_gateway(_far(files, server)) as far,
+        running_gateway(_near(files, own, {name: at(far, name) for name in protocols()})) as near,
     ):
         for name in protocols():
             for _ in range(2):  # the second call may use the connection of the first one
@@ -60,14 +61,14 @@ async def test_every_protocol_works_over_tls_on_both_sides(authority: Authority,
 
 async def test_schemes_of_addresses_mean_tls_by_the_certificates_of_the_system(files: Files) -> None:
     """The test's CA is none of the system's: that the certificate is refused shows that TLS was spoken, and checked."""
-    async with reference("v2-rest", "posterior") as server, running(_far(files, server)) as far:
+    async with reference("v2-rest", "posterior") as server, running_gateway(_far(files, server)) as far:
         for scheme, name in (("https", "v2-rest"), ("grpcs", "v2-grpc"), ("tcps", "mip")):
             text = f"""
 listeners: [{{name: near, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
 backends: {{lab: {{protocol: {name}, endpoints: ["{scheme}://localhost:{at(far, name)}"]}}}}
 routes: [{{match: {{model: m}}, backend: lab}}]
 """
-            async with running(text) as near:
+            async with running_gateway(text) as near:
                 status, body = await ask(at(near, "near"), None, infer("m"))
                 assert status == 503, body
                 assert b"TLS: its certificate is signed by an unknown CA" in body
@@ -87,14 +88,14 @@ async def test_certificates_of_clients_stand_for_principals_in_every_protocol(
     owns = {name: authority.issue(files.key.parent, name, stem=name) for name in ("gateway.lab", "a.b", "other.lab")}
     async with reference("v2-rest", "posterior") as server:
         far_text = _far(files, server).replace("model: m,", "model: m, auth: {},") + _PRINCIPALS
-        async with running(far_text) as far:
+        async with running_gateway(far_text) as far:
             ports = {name: at(far, name) for name in protocols()}
             for identity, expected in (
                 ("gateway.lab", ""),
                 ("a.b", "no credentials"),
                 ("other.lab", "does not have the permission"),
             ):
-                async with running(_near(files, owns[identity], ports)) as near:
+                async with running_gateway(_near(files, owns[identity], ports)) as near:
                     for name in protocols():
                         status, body = await ask(at(near, "near"), files.trusting(), infer(name))
                         assert (status == 200) is (not expected), (identity, name, body)

@@ -10,8 +10,9 @@ import pytest
 from gateway.protocols.v2.grpc import schema
 from tests.limits import GENEROUS
 from tests.peers.build import require
+from tests.running_gateway import reference, running_gateway
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import THETA, at, reference, running
+from tests.tls.running import THETA, at
 
 INPUTS = json.dumps({"inputs": [{"name": "theta", "datatype": "FP64", "shape": [1, 2], "data": [THETA]}]})
 DENSITY = -1.2625
@@ -38,7 +39,7 @@ async def output(*command: str) -> tuple[int, bytes, bytes]:
 @pytest.mark.real("curl")
 async def test_curl(authority: Authority, files: Files) -> None:
     own = authority.issue(files.key.parent, "worker.lab", stem="own")
-    async with reference("v2-rest", "posterior") as server, running(text(files, server)) as gateway:
+    async with reference("v2-rest", "posterior") as server, running_gateway(text(files, server)) as gateway:
         url = f"https://localhost:{at(gateway, 'http')}/v2/models/posterior/infer"
         common = ["curl", "-sS", "--cacert", str(files.ca), "-d", INPUTS, url]
         _, out, _ = await output(*common, "--cert", str(own.certificate), "--key", str(own.key))
@@ -53,7 +54,7 @@ async def test_grpcio(authority: Authority, files: Files) -> None:
     own = authority.issue(files.key.parent, "worker.lab", stem="own")
     request = schema.ModelInferRequest(model_name="posterior")
     request.inputs.add(name="theta", datatype="FP64", shape=[1, 2]).contents.fp64_contents.extend(THETA)
-    async with reference("v2-rest", "posterior") as server, running(text(files, server)) as gateway:
+    async with reference("v2-rest", "posterior") as server, running_gateway(text(files, server)) as gateway:
         target = f"localhost:{at(gateway, 'grpc')}"
         good = grpc.ssl_channel_credentials(files.ca.read_bytes(), own.key.read_bytes(), own.certificate.read_bytes())
         async with grpc.aio.secure_channel(target, good) as channel:
@@ -97,7 +98,7 @@ print(server.infer("posterior", [item]).as_numpy("logdensity")[0, 0])
 async def test_tritonclient(authority: Authority, files: Files, kind: str) -> None:
     own = authority.issue(files.key.parent, "worker.lab", stem="own")
     python = str(require("tritonclient") / "bin" / "python")
-    async with reference("v2-rest", "posterior") as server, running(text(files, server)) as gateway:
+    async with reference("v2-rest", "posterior") as server, running_gateway(text(files, server)) as gateway:
         address = f"localhost:{at(gateway, kind)}"
         arguments = (address, str(files.ca), str(own.certificate), str(own.key), kind)
         _, out, error = await output(python, "-c", TRITON, *arguments)

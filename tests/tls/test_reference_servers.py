@@ -13,8 +13,9 @@ from gateway.config import ConfigError
 from tests.cli.commands import gateway, started
 from tests.limits import GENEROUS
 from tests.paused_server import port_of
+from tests.running_gateway import config_of, running_gateway
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import ask, at, config, infer, running
+from tests.tls.running import ask, at, infer
 
 BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 1], "data": [1.5]}]})
 
@@ -98,7 +99,7 @@ reference: [{{protocol: {protocol}, bind: "127.0.0.1:0", models: [posterior], tl
         "{inputs: [{name: theta, datatype: FP64, shape: [-1, 2]}], "
         "outputs: [{name: logdensity, datatype: FP64, shape: [-1, 1]}]}"
     )
-    async with running(server) as far:
+    async with running_gateway(server) as far:
         port = port_of(far.references[0].address)
         (found,) = far.state.status().certificates
         assert found.used_by == [f"reference {protocol!r}"]
@@ -108,12 +109,12 @@ listeners: [{{name: near, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
 backends: {{lab: {{protocol: {protocol}, endpoints: ["localhost:{port}"], tls: {tls}}}}}
 routes: [{{match: {{model: posterior}}, backend: lab, signature: {signature}}}]
 """
-        async with running(near) as gateway_near:
+        async with running_gateway(near) as gateway_near:
             status, body = await ask(at(gateway_near, "near"), None, infer("posterior"))
             assert status == 200, body
             assert abs(json.loads(body)["outputs"][0]["data"][0] + 1.2625) < 1e-6
         without = near.replace(f", certificate: {own.certificate}, key: {own.key}", "")
-        async with running(without) as stranger:
+        async with running_gateway(without) as stranger:
             assert (await ask(at(stranger, "near"), None, infer("posterior")))[0] != 200
 
 
@@ -123,4 +124,4 @@ listeners: [{name: own, bind: "127.0.0.1:0", protocols: [v2-rest]}]
 reference: [{protocol: v2-rest, bind: "127.0.0.1:0", models: [double], tls: {certificate: KEY, key: KEY}}]
 """
     with pytest.raises(ConfigError, match=r"test\.yaml:3:91: .* cannot be used: expected a certificate in PEM"):
-        config(text.replace("KEY", str(files.key)))
+        config_of(text.replace("KEY", str(files.key)))

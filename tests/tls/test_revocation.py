@@ -4,16 +4,16 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 
 import grpc.aio
 import pytest
 
 from gateway.config import ConfigError
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
+from tests.running_gateway import config_of, running_gateway
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import GET, ask, at, config, connected, reply, running
+from tests.tls.running import GET, ask, at, connected, reply
 
 TEXT = """
 reload: {{interval: 0.1}}
@@ -49,19 +49,13 @@ async def is_let_in(port: int, context: ssl.SSLContext) -> bool:
         return False
 
 
-async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(GENEROUS):
-        while not what():  # noqa: ASYNC110 - nothing tells when
-            await asyncio.sleep(0.01)
-
-
 async def test_a_revoked_certificate_is_refused_when_the_list_has_changed_and_others_go_on(
     authority: Authority, files: Files, good: Files, bad: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Over HTTP and gRPC; a session of TLS that began before cannot be resumed."""
     crl = authority.revoke(tmp_path / "crl.pem")
     revoked, other = files.trusting(bad), files.trusting(good)
-    async with running(text(files, crl)) as gateway:
+    async with running_gateway(text(files, crl)) as gateway:
         port = at(gateway, "http")
         assert await is_let_in(port, revoked)
         assert await is_let_in(port, other)
@@ -124,7 +118,7 @@ async def test_a_list_that_breaks_is_logged_and_the_one_before_is_kept(
         files.ca.read_bytes(): "it has CERTIFICATE",
         b"x" * (2**24 + 1): "larger than 16777216 bytes",
     }
-    async with running(text(files, crl)) as gateway:
+    async with running_gateway(text(files, crl)) as gateway:
         port = at(gateway, "http")
         for content, why in broken.items():
             caplog.clear()
@@ -161,7 +155,7 @@ async def test_without_a_list_that_holds_nobody_with_a_certificate_gets_in(
 ) -> None:  # fmt: skip
     """Clients without a certificate are as before."""
     crl = (authority if own else Authority()).revoke(tmp_path / "crl.pem", days=days)
-    async with running(text(files, crl, client)) as gateway:
+    async with running_gateway(text(files, crl, client)) as gateway:
         port = at(gateway, "http")
         assert not await is_let_in(port, files.trusting(good))
         assert why in caplog.text
@@ -174,9 +168,9 @@ def test_what_is_wrong_with_the_key_is_told_before_the_start(
     broken = tmp_path / "crl.pem"
     broken.write_text("nothing")
     with pytest.raises(ConfigError, match="cannot be used: expected certificate revocation lists"):
-        config(text(files, broken))
+        config_of(text(files, broken))
     with pytest.raises(ConfigError, match=r"expected an absolute path, got 'crl\.pem'"):
-        config(text(files, Path("crl.pem")))
+        config_of(text(files, Path("crl.pem")))
     alone = text(files, authority.revoke(broken)).replace(f"client_ca: {files.ca}, client: required, ", "")
     with pytest.raises(ConfigError, match="needs client_ca, the CAs that sign the lists"):
-        config(alone)
+        config_of(alone)

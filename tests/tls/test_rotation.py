@@ -5,7 +5,6 @@ import logging
 import os
 import shutil
 import ssl
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,9 +12,10 @@ import grpc.aio
 import pytest
 
 from gateway.assembly.certificates import Certificates
-from tests.limits import GENEROUS
+from tests.limits import until
+from tests.running_gateway import config_of, reference, running_gateway
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import ask, at, config, connected, infer, reference, reply, running
+from tests.tls.running import ask, at, connected, infer, reply
 
 RELOAD = "reload: {interval: 0.1}\n"
 
@@ -35,12 +35,6 @@ async def serial(port: int, context: ssl.SSLContext) -> str:
     async with connected(port, context) as (_, writer):
         number: str = writer.get_extra_info("peercert")["serialNumber"]
         return number
-
-
-async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(GENEROUS):
-        while not what():  # noqa: ASYNC110 - nothing tells when
-            await asyncio.sleep(0.01)
 
 
 async def test_a_new_certificate_is_used_and_no_call_fails(authority: Authority, files: Files) -> None:
@@ -67,7 +61,7 @@ async def test_a_new_certificate_is_used_and_no_call_fails(authority: Authority,
                 await ready(b"")
                 done["grpc"] += 1
 
-    async with reference("v2-rest", "posterior") as server, running(text(files, server)) as gateway:
+    async with reference("v2-rest", "posterior") as server, running_gateway(text(files, server)) as gateway:
         http, rpc = at(gateway, "http"), at(gateway, "grpc")
         tasks = [asyncio.ensure_future(each) for each in (on_one_connection(http), on_new_ones(http), over_grpc(rpc))]
         shown = [await serial(http, files.trusting())]
@@ -101,7 +95,7 @@ async def test_links_of_kubernetes_are_followed(authority: Authority, files: Fil
     for name in ("tls.crt", "tls.key"):
         os.symlink(f"..data/{name}", mounted / name)
     own = Files(mounted / "tls.crt", mounted / "tls.key", files.ca)
-    async with running(text(own, "127.0.0.1:1")) as gateway:
+    async with running_gateway(text(own, "127.0.0.1:1")) as gateway:
         before = await serial(at(gateway, "http"), files.trusting())
         publish("..2")
         shutil.rmtree(mounted / "..1")
@@ -112,7 +106,7 @@ async def test_links_of_kubernetes_are_followed(authority: Authority, files: Fil
 async def test_what_cannot_be_used_is_logged_and_the_certificate_before_is_kept(
     authority: Authority, files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running(text(files, "127.0.0.1:1")) as gateway:
+    async with running_gateway(text(files, "127.0.0.1:1")) as gateway:
         before = await serial(at(gateway, "http"), files.trusting())
         other = authority.issue(files.key.parent, "localhost", stem="other")
         other.certificate.replace(files.certificate)  # its key has not come yet
@@ -132,10 +126,10 @@ async def test_a_reload_reads_certificates_again_also_where_files_are_not_watche
     authority: Authority, files: Files
 ) -> None:
     unwatched = text(files, "127.0.0.1:1").replace(RELOAD, "reload: {watch: false}\n")
-    async with running(unwatched) as gateway:
+    async with running_gateway(unwatched) as gateway:
         before = await serial(at(gateway, "http"), files.trusting())
         authority.issue(files.key.parent, "localhost")
-        await gateway.reload(config(unwatched))
+        await gateway.reload(config_of(unwatched))
         assert await serial(at(gateway, "http"), files.trusting()) != before
 
 
@@ -145,14 +139,14 @@ async def test_a_reload_switches_tls_on_and_off_and_keeps_connections(authority:
         plain = secure.replace(f", tls: {files.server}", "")
         own = authority.issue(files.key.parent, "worker.lab", stem="own")
         asking = text(files, server, files.asking("required"))
-        async with running(plain) as gateway, connected(at(gateway, "http"), None) as (reader, writer):
-            assert "listener 'http': tls changed" in await gateway.reload(config(secure))
+        async with running_gateway(plain) as gateway, connected(at(gateway, "http"), None) as (reader, writer):
+            assert "listener 'http': tls changed" in await gateway.reload(config_of(secure))
             async with connected(at(gateway, "http"), files.trusting()) as (secure_reader, secure_writer):
-                await gateway.reload(config(asking))
+                await gateway.reload(config_of(asking))
                 assert (await ask(at(gateway, "http"), files.trusting(own), infer("posterior")))[0] == 200
                 with pytest.raises((OSError, asyncio.IncompleteReadError)):
                     await ask(at(gateway, "http"), files.trusting(), infer("posterior"))
-                await gateway.reload(config(plain))
+                await gateway.reload(config_of(plain))
                 assert (await ask(at(gateway, "http"), None, infer("posterior")))[0] == 200
                 for each, of in ((writer, reader), (secure_writer, secure_reader)):
                     each.write(infer("posterior"))
@@ -164,7 +158,7 @@ async def test_a_client_certificate_towards_a_backend_is_read_again(authority: A
     own = Authority().issue(folder, "gateway.lab", stem="own")  # of a CA of which the far side knows nothing
     async with (
         reference("v2-rest", "posterior") as server,
-        running(text(files, server, files.asking("required"))) as far,
+        running_gateway(text(files, server, files.asking("required"))) as far,
     ):
         near = f"""{RELOAD}
 listeners: [{{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
@@ -175,7 +169,7 @@ backends:
     tls: {{ca: {files.ca}, certificate: {own.certificate}, key: {own.key}}}
 routes: [{{match: {{model: posterior}}, backend: far}}]
 """
-        async with running(near) as gateway:
+        async with running_gateway(near) as gateway:
             assert (await ask(at(gateway, "http"), None, infer("posterior")))[0] == 503
             authority.issue(folder, "gateway.lab", stem="own")
             while (await ask(at(gateway, "http"), None, infer("posterior")))[0] != 200:  # noqa: ASYNC110
@@ -187,7 +181,7 @@ async def test_certificates_that_expire_are_logged_in_advance(
 ) -> None:
     now = [datetime.now(UTC)]
     certificates = Certificates(lambda: now[0])
-    here = config(text(files, "127.0.0.1:1"))
+    here = config_of(text(files, "127.0.0.1:1"))
     certificates.prepare(here)
     counts = []
     for days in (364 - 31, 2, 1, 22, 8):  # 32 days left, 30, 29, 7, and none

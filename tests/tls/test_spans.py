@@ -3,8 +3,9 @@
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.observing.collector import attributes, collecting
+from tests.running_gateway import running_gateway
 from tests.tls.certificates import Files
-from tests.tls.running import ask, at, infer, running
+from tests.tls.running import ask, at, infer
 
 CONFIG = """
 listeners:
@@ -23,7 +24,7 @@ routes:
 async def test_spans_say_https_where_tls_is_on(files: Files) -> None:
     with collecting() as collector:
         text = CONFIG.format(server=files.server, collector=collector.url, ca=files.ca)
-        async with running(text) as gateway:
+        async with running_gateway(text) as gateway:
             await ask(at(gateway, "secure"), files.trusting(), infer("m"))
             await ask(at(gateway, "plain"), None, infer("m"))
             assert gateway.observing.tracing is not None

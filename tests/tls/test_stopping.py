@@ -11,8 +11,9 @@ import pytest
 from gateway.runtime.app import Gateway
 from tests.core.http2.conversation import OPENING
 from tests.limits import GENEROUS
+from tests.running_gateway import reference, running_gateway
 from tests.tls.certificates import Files
-from tests.tls.running import GET, at, config, reference
+from tests.tls.running import GET, at
 
 DRAIN = 60
 """The time that calls in flight would have. The loops wait 30 s for a client's end of TLS."""
@@ -32,14 +33,9 @@ async def serving(files: Files) -> AsyncIterator[Gateway]:
     )
     async with reference("v2-rest", "posterior") as server:
         backend = f'backends: {{lab: {{protocol: v2-rest, endpoints: ["{server}"]}}}}'
-        gateway = Gateway(
-            config(f"listeners:\n{listeners}{backend}\nroutes: [{{match: {{model: m}}, backend: lab}}]\n")
-        )
-        await gateway.start()
-        try:
+        text = f"listeners:\n{listeners}{backend}\nroutes: [{{match: {{model: m}}, backend: lab}}]\n"
+        async with running_gateway(text) as gateway:
             yield gateway
-        finally:
-            await gateway.drain(0)
 
 
 def idle(port: int, context: ssl.SSLContext, first: bytes) -> ssl.SSLSocket:

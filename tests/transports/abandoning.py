@@ -19,6 +19,7 @@ from gateway.transports.http.client.connector import HttpConnector
 from gateway.transports.tcp.client_connection import TcpClientConnection
 from gateway.transports.tcp.connector import TcpConnector
 from gateway.transports.tls import ClientTls, TlsTransport
+from tests.limits import settle, until
 from tests.tls.certificates import Files
 from tests.transports.tcp.toy_protocol import ORDERED, TAGGED, packet
 
@@ -75,8 +76,7 @@ class SilentServer:
             writer.close()
 
     async def until_all_are_closed(self) -> None:
-        while self.open:  # noqa: ASYNC110 - nothing announces it
-            await asyncio.sleep(0.01)
+        await until(lambda: not self.open)
 
 
 @asynccontextmanager
@@ -121,8 +121,7 @@ async def give_up(connector: Any, message: Message, calls: int) -> None:
 
     async def call(turns: int) -> None:
         exchange = asyncio.ensure_future(connector.exchange(message))
-        for _ in range(turns):
-            await asyncio.sleep(0)
+        await settle(turns)
         exchange.cancel()
         await asyncio.wait([exchange])
         if not exchange.cancelled():

@@ -8,7 +8,7 @@ from gateway.assembly.registry import protocols
 from gateway.client import AsyncClient, ClientError
 from gateway.transports.protocol_hints import foreign, foreign_to_byte_streams
 from tests.limits import GENEROUS
-from tests.tls.running import reference
+from tests.running_gateway import reference
 
 FORMS = {name: each.transport for name, each in protocols().items()}
 

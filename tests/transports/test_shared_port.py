@@ -27,11 +27,12 @@ from gateway.transports.shared_listener import SharedListener
 from gateway.transports.tcp import Listener as TcpListener
 from gateway.transports.timeouts import Timeouts
 from tests.core.http2 import by_hand as http2
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
 from tests.paused_server import ask, port_of
+from tests.running_gateway import config_of, reference, running_gateway
 from tests.tls.certificates import Authority, Files
 from tests.tls.running import ask as ask_http
-from tests.tls.running import at, config, infer, reference, reply, running
+from tests.tls.running import at, infer, reply
 
 MIP = bytes.fromhex("0009000000000000")
 """A kind of message that nobody has: the reply is an error, whatever the model's server does."""
@@ -126,8 +127,7 @@ async def answered(port: int, data: bytes) -> str:
 
 async def until_open(listener: ListenerCounts, count: int) -> None:
     """Wait until so many connections are open: the gateway notices that a client has gone a little later."""
-    while listener.open_connections != count:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await until(lambda: listener.open_connections == count, 0)
 
 
 SPOKEN = {GET: "http", MIP: "mip", HELLO: "grpc", BRPC: "brpc"}
@@ -136,8 +136,8 @@ SPOKEN = {GET: "http", MIP: "mip", HELLO: "grpc", BRPC: "brpc"}
 async def test_every_wire_form_is_served_at_one_port() -> None:
     async with (
         reference("v2-rest", "posterior") as server,
-        running(shared_text(server)) as far,
-        running(near_text(at(far, "all"))) as near,
+        running_gateway(shared_text(server)) as far,
+        running_gateway(near_text(at(far, "all"))) as near,
     ):
         for name in FORMS:
             for _ in range(2):  # the second call may use the connection of the first one
@@ -160,8 +160,8 @@ principals: {"certified:gateway.lab": {permissions: [use]}}
 """
     async with (
         reference("v2-rest", "posterior") as server,
-        running(shared_text(server, listener) + access) as far,
-        running(near_text(at(far, "all"), tls)) as near,
+        running_gateway(shared_text(server, listener) + access) as far,
+        running_gateway(near_text(at(far, "all"), tls)) as near,
     ):
         for name in FORMS:
             status, body = await ask_http(at(near, "near"), None, infer(name))
@@ -170,7 +170,7 @@ principals: {"certified:gateway.lab": {permissions: [use]}}
 
 @pytest.mark.parametrize("begun", SPOKEN)
 async def test_first_bytes_one_at_a_time(begun: bytes) -> None:
-    async with running(shared_text()) as gateway, connected(at(gateway, "all")) as (reader, writer):
+    async with running_gateway(shared_text()) as gateway, connected(at(gateway, "all")) as (reader, writer):
         for number in begun:
             writer.write(bytes([number]))
             await writer.drain()
@@ -181,7 +181,7 @@ async def test_first_bytes_one_at_a_time(begun: bytes) -> None:
 @pytest.mark.parametrize("begun", SPOKEN)
 async def test_first_bytes_over_tls_without_alpn(begun: bytes, files: Files) -> None:
     async with (
-        running(shared_text(more=f", tls: {files.server}")) as gateway,
+        running_gateway(shared_text(more=f", tls: {files.server}")) as gateway,
         connected(at(gateway, "all"), begun, files.trusting()) as (reader, _),
     ):
         assert await first(reader) == SPOKEN[begun]
@@ -200,7 +200,7 @@ async def test_alpn_tells_before_any_byte(offered: list[str], agreed: str | None
     context = files.trusting()
     context.set_alpn_protocols(offered)
     async with (
-        running(shared_text(more=f", tls: {files.server}")) as gateway,
+        running_gateway(shared_text(more=f", tls: {files.server}")) as gateway,
         connected(at(gateway, "all"), tls=context) as (reader, writer),
     ):
         assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == agreed
@@ -212,7 +212,7 @@ async def test_alpn_tells_before_any_byte(offered: list[str], agreed: str | None
 
 
 async def test_what_is_no_protocol_is_refused_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async with running(shared_text(names="v2-grpc, mip")) as gateway:
+    async with running_gateway(shared_text(names="v2-grpc, mip")) as gateway:
         port = at(gateway, "all")
         text = await ask(port, b"GET / HTTP/1.1\r\n\r\n")
         assert text.startswith(b"HTTP/1.1 400 Bad Request\r\n")
@@ -236,7 +236,7 @@ async def test_what_is_no_protocol_is_refused_counted_and_logged(caplog: pytest.
 async def test_a_request_behind_the_first_bytes_may_be_large() -> None:
     """More than is received at a time, on every transport."""
     many = b"\0\2\0\0" + struct.pack(">LBBH", 300_012, 1, 0, 1) + struct.pack(">LL", 1, 300_000) + b"x" * 300_000
-    async with running(shared_text()) as gateway:
+    async with running_gateway(shared_text()) as gateway:
         port = at(gateway, "all")
         body = b"x" * 300_000
         refused = await ask(port, b"POST /v2/models/m/infer HTTP/1.1\r\nContent-Length: 300000\r\n\r\n" + body)
@@ -247,7 +247,7 @@ async def test_a_request_behind_the_first_bytes_may_be_large() -> None:
 
 
 async def test_one_too_many_is_told_so_by_what_it_speaks() -> None:
-    async with running(shared_text(more=", limits: {connections: 1}")) as gateway:
+    async with running_gateway(shared_text(more=", limits: {connections: 1}")) as gateway:
         port = at(gateway, "all")
         async with connected(port) as (held, _):
             assert (await ask(port, GET)).startswith(b"HTTP/1.1 503 ")
@@ -267,7 +267,7 @@ async def test_one_too_many_that_stops_after_a_byte_is_closed_as_soon_as_a_silen
 
 
 async def test_a_drain_closes_silent_connections_and_answers_the_others() -> None:
-    async with running(shared_text()) as gateway:
+    async with running_gateway(shared_text()) as gateway:
         port = at(gateway, "all")
         async with connected(port) as (silent, _), connected(port) as (late, writer):
             await answered(port, GET)  # the others are accepted, too
@@ -281,7 +281,7 @@ async def test_a_drain_closes_silent_connections_and_answers_the_others() -> Non
 
 async def test_a_reload_changes_the_protocols_of_each_transport_on_open_connections() -> None:
     before = shared_text(names="v2-rest, v2-grpc, mip")
-    async with running(before) as gateway:
+    async with running_gateway(before) as gateway:
         port = at(gateway, "all")
         listener = gateway.state.listeners["all"]
         async with connected(port) as (silent, writer), connected(port) as (http, asking):
@@ -289,7 +289,7 @@ async def test_a_reload_changes_the_protocols_of_each_transport_on_open_connecti
             assert (await reply(http))[0] == 200
             asking.write(b"GET /v1/models/m HTTP/1.1\r\nHost: a\r\n\r\n")
             assert (await reply(http))[0] == 404
-            await gateway.reload(config(before.replace("[v2-rest,", "[v2-rest, v1-rest,")))
+            await gateway.reload(config_of(before.replace("[v2-rest,", "[v2-rest, v1-rest,")))
             assert gateway.state.listeners["all"] is listener
             asking.write(b"GET /v1/models/m HTTP/1.1\r\nHost: a\r\n\r\n")
             assert (await reply(http))[0] != 404
@@ -298,15 +298,15 @@ async def test_a_reload_changes_the_protocols_of_each_transport_on_open_connecti
             more = "v2-rest, v2-grpc, mip, grps-brpc"
             for other in ("v2-rest, v2-grpc", "v2-rest, v2-grpc, grps-brpc", more, "v2-rest"):
                 with pytest.raises(ReloadError, match="at the same address while the gateway runs"):
-                    await gateway.reload(config(before.replace("[v2-rest, v2-grpc, mip", f"[{other}")))
+                    await gateway.reload(config_of(before.replace("[v2-rest, v2-grpc, mip", f"[{other}")))
 
 
 async def test_a_port_of_one_byte_stream_does_not_become_a_shared_one_by_a_reload() -> None:
-    async with running(shared_text(names="mip")) as gateway:
+    async with running_gateway(shared_text(names="mip")) as gateway:
         with pytest.raises(
             ReloadError, match="its protocol cannot change from mip to mip, grps-brpc at the same address"
         ):
-            await gateway.reload(config(shared_text(names="mip, grps-brpc")))
+            await gateway.reload(config_of(shared_text(names="mip, grps-brpc")))
 
 
 async def test_a_port_of_one_transport_looks_at_no_first_bytes() -> None:
@@ -316,13 +316,13 @@ async def test_a_port_of_one_transport_looks_at_no_first_bytes() -> None:
         ("v2-grpc, grps-grpc", GrpcListener),
         ("mip", TcpListener),
     ):
-        async with running(shared_text(names=names)) as gateway:
+        async with running_gateway(shared_text(names=names)) as gateway:
             assert type(gateway.state.listeners["all"]) is kind
 
 
 async def test_health_and_reflection_of_grpc() -> None:
     async with (
-        running(shared_text()) as gateway,
+        running_gateway(shared_text()) as gateway,
         grpc.aio.insecure_channel(f"127.0.0.1:{at(gateway, 'all')}") as channel,
     ):
         health = channel.unary_unary("/grpc.health.v1.Health/Check")
@@ -401,7 +401,7 @@ async def test_a_request_over_http_2_that_is_no_grpc_is_sent_to_http_1_1_if_that
     fields = ((b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/v2"), (b":authority", b"a"))
     sent = HELLO + http2.head(*fields, end=True)
     async with (
-        running(shared_text(names=names)) as app,
+        running_gateway(shared_text(names=names)) as app,
         connected(at(app, "all"), sent) as (reader, writer),
         asyncio.timeout(GENEROUS),
     ):

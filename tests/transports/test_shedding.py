@@ -7,7 +7,7 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.transports.shedding import DOWN_LOOKS, LARGE_BYTES, UP_LOOKS, Level, Shedding
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
 
 LAG, MEMORY = 0.25, 0.9
 
@@ -101,7 +101,6 @@ async def test_a_loop_that_is_kept_busy_sheds_until_it_is_not() -> None:
             while shedding.level < Level.ALL:
                 time.sleep(0.15)  # the load  # noqa: ASYNC251
                 await asyncio.sleep(0)
-            while shedding.level:  # noqa: ASYNC110 - nothing tells of it
-                await asyncio.sleep(0.01)
+            await until(lambda: not shedding.level)
     finally:
         shedding.stop()

@@ -9,7 +9,7 @@ import pytest
 from gateway.core.messages import Message
 from gateway.core.protocol import Framing, Limits, Protocol
 from gateway.transports.memory import PROCESS_MEMORY
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
 from tests.transports.tcp import toy_protocol as toy
 from tests.transports.tcp.toy_protocol import LOOPS as LOOPS
 from tests.transports.tcp.toy_protocol import TAGGED, connected, listening, packet, read_packet
@@ -34,8 +34,7 @@ async def unused() -> AsyncIterator[int]:
 
 
 async def until_used(least: int, most: float = float("inf")) -> None:
-    while not least <= PROCESS_MEMORY.used <= most:  # noqa: ASYNC110 - nothing tells of it
-        await asyncio.sleep(0.005)
+    await until(lambda: least <= PROCESS_MEMORY.used <= most)
 
 
 @pytest.mark.long

@@ -5,9 +5,10 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 from tests.admin.console.gateways import HOSTILE
+from tests.in_thread import QuietHandler
 from tests.limits import GENEROUS
 
 SCRIPT = "<script>alert(1)</script>"
@@ -43,12 +44,9 @@ def hostile_server() -> Iterator[HostileServer]:
         thread.join()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     server: HostileServer
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing is logged."""
 
     def do_GET(self) -> None:
         """Metadata: every model takes one number."""

@@ -1,10 +1,8 @@
 """The console in a real browser, with a real gateway behind it."""
 
-import json
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,9 @@ from gateway.auth.keys import new_key, write_keys
 from tests.admin.console.accessibility import OPPOSITES, faults_in, faults_in_every_look
 from tests.admin.console.browser import CHROMIUM
 from tests.admin.console.gateways import CONFIG, HOSTILE, Looked, looked
+from tests.in_thread import QuietHandler, in_thread
 from tests.interop.processes import free_port
+from tests.paused_server import port_of
 
 pytestmark = pytest.mark.real(CHROMIUM)
 
@@ -453,21 +453,14 @@ MIRRORED = CONFIG.replace(
 ).replace("  gone:\n", "  other: {protocol: v2-rest, endpoints: ['http://127.0.0.1:OTHER'], safe: true}\n  gone:\n")
 
 
-class Different(BaseHTTPRequestHandler):
+class Different(QuietHandler):
     """A server of V2 whose answer to `double` is 1 where 2 is right."""
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing is logged."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
         data = [1.0, 4.0, 6.0] if "double" in self.path else []
         output = {"name": "y", "datatype": "FP64", "shape": [1, 3], "data": data}
-        body = json.dumps({"model_name": "double", "outputs": [output]}).encode()
-        self.send_response(200)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.send_json({"model_name": "double", "outputs": [output]})
 
     def do_GET(self) -> None:
         tensor = {"datatype": "FP64", "shape": [-1, 3]}
@@ -477,36 +470,28 @@ class Different(BaseHTTPRequestHandler):
             "inputs": [{"name": "x", **tensor}],
             "outputs": [{"name": "y", **tensor}],
         }
-        body = json.dumps(found).encode()
-        self.send_response(200)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.send_json(found)
 
 
 def test_what_a_mirror_has_found_is_shown_below_the_routes(context: BrowserContext, tmp_path: Path) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Different) as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        try:
-            with looked(tmp_path, MIRRORED.replace("OTHER", str(server.server_port))) as gateway:
-                page = context.new_page()
-                page.goto(f"{gateway.admin}/console/#/routes")
-                mirrors = page.get_by_role("region", name="Counts of mirrors")
-                expect(mirrors.locator("tbody td")).to_contain_text(["*", "other", "100 %", "0", "0", "0", "0"])
-                gateway.infer("double", times=3)
-                expect(mirrors.locator("tbody td").nth(4)).to_have_text("3")  # different
-                expect(mirrors.locator("tbody td").nth(3)).to_have_text("0")  # equal
-                expect(mirrors.locator("tbody td").nth(7)).to_have_text(re.compile(r"^\d.* ms$"))
-                differences = page.get_by_role("region", name="Last differences of *")
-                expect(differences.locator("tbody tr")).to_have_count(3)
-                row = differences.locator("tbody tr").first
-                expect(row).to_contain_text("double")
-                assert faults_in(page, OPPOSITES) == []
-                expect(row).to_contain_text(re.compile("y.*2.*1"))
-        finally:
-            server.shutdown()
-            serving.join()
+    with (
+        in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Different)) as address,
+        looked(tmp_path, MIRRORED.replace("OTHER", str(port_of(address)))) as gateway,
+    ):
+        page = context.new_page()
+        page.goto(f"{gateway.admin}/console/#/routes")
+        mirrors = page.get_by_role("region", name="Counts of mirrors")
+        expect(mirrors.locator("tbody td")).to_contain_text(["*", "other", "100 %", "0", "0", "0", "0"])
+        gateway.infer("double", times=3)
+        expect(mirrors.locator("tbody td").nth(4)).to_have_text("3")  # different
+        expect(mirrors.locator("tbody td").nth(3)).to_have_text("0")  # equal
+        expect(mirrors.locator("tbody td").nth(7)).to_have_text(re.compile(r"^\d.* ms$"))
+        differences = page.get_by_role("region", name="Last differences of *")
+        expect(differences.locator("tbody tr")).to_have_count(3)
+        row = differences.locator("tbody tr").first
+        expect(row).to_contain_text("double")
+        assert faults_in(page, OPPOSITES) == []
+        expect(row).to_contain_text(re.compile("y.*2.*1"))
 
 
 def test_the_page_asks_for_the_key_and_keeps_it_in_its_tab_only(

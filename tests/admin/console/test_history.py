@@ -7,14 +7,13 @@ import httpx
 import pytest
 
 from gateway.admin.console.requests import DrawnHistory
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.core.tasks import spawn
 from gateway.observing.history import STEPS
 from gateway.runtime.app import Gateway
 from gateway.runtime.app.gateway import keep_history
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
+from tests.running_gateway import running_gateway
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]
@@ -28,10 +27,8 @@ BODY = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 3], "data": [1
 
 @pytest.fixture
 async def gateway() -> AsyncIterator[Gateway]:
-    found = Gateway(loads(CONFIG.replace("PORT", str(free_port())), "test.yaml", catalog(), {}))
-    await found.start()
-    yield found
-    await found.drain(0)
+    async with running_gateway(CONFIG.replace("PORT", str(free_port()))) as found:
+        yield found
 
 
 async def infer(gateway: Gateway, model: str) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from gateway.admin.console.access import MOST_KEYS, ListedKeys, listed_keys
 from gateway.auth.keys import key_file, new_key, write_keys
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.runtime.app import Gateway
+from tests.running_gateway import running_gateway
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest], auth: {}}]
@@ -27,10 +26,8 @@ PAST = datetime.now(UTC) - timedelta(days=1)
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     keys = tmp_path / "keys.yaml"
     keys.write_text(write_keys([BOB_ENTRY, ALICE_ENTRY]))
-    found = Gateway(loads(CONFIG.replace("KEYS", str(keys)), "test.yaml", catalog(), {}))
-    await found.start()
-    yield found
-    await found.drain(0)
+    async with running_gateway(CONFIG.replace("KEYS", str(keys))) as found:
+        yield found
 
 
 async def ask(gateway: Gateway, key: str) -> None:

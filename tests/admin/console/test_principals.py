@@ -8,10 +8,9 @@ import pytest
 
 from gateway.admin.console.access import DescribedPrincipal
 from gateway.auth.keys import new_key, write_keys
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
+from tests.running_gateway import running_gateway
 
 CONFIG = """
 listeners:
@@ -39,10 +38,8 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     keys = tmp_path / "keys.yaml"
     keys.write_text(write_keys([ENTRY, OTHER]))
     text = CONFIG.replace("KEYS", str(keys)).replace("PORT", str(free_port())).replace("RATE", RATE)
-    found = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await found.start()
-    yield found
-    await found.drain(0)
+    async with running_gateway(text) as found:
+        yield found
 
 
 async def described(gateway: Gateway, name: str) -> DescribedPrincipal:

@@ -8,10 +8,9 @@ import pytest
 
 from gateway.admin.console.requests import ListedRequests
 from gateway.auth.keys import new_key, write_keys
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
+from tests.running_gateway import running_gateway
 
 CONFIG = """
 listeners:
@@ -33,14 +32,12 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     keys = tmp_path / "keys.yaml"
     keys.write_text(write_keys([ENTRY]))
     text = CONFIG.replace("PORT", str(free_port())).replace("KEYS", str(keys))
-    found = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await found.start()
-    await infer(found, "double", "first-1")
-    await infer(found, "missing", "lost-2")
-    await infer(found, "double", "third-3", "asking", key=KEY)
-    await infer(found, "double", "refused-4", "asking", key="gw_wrong")
-    yield found
-    await found.drain(0)
+    async with running_gateway(text) as found:
+        await infer(found, "double", "first-1")
+        await infer(found, "missing", "lost-2")
+        await infer(found, "double", "third-3", "asking", key=KEY)
+        await infer(found, "double", "refused-4", "asking", key="gw_wrong")
+        yield found
 
 
 async def infer(gateway: Gateway, model: str, id: str, listener: str = "http", key: str = "") -> None:

@@ -10,10 +10,9 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from gateway.auth.keys import new_key, write_keys
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
+from tests.running_gateway import config_of, running_gateway
 
 CONFIG = """
 listeners:
@@ -35,15 +34,13 @@ routes:
 
 def config(admin: str = "", rest: str = "") -> Any:
     text = CONFIG.replace("PORT", str(free_port())).replace("NOTHING", str(free_port())).replace("ADMIN", admin)
-    return loads(text + rest, "test.yaml", catalog(), {})
+    return config_of(text + rest)
 
 
 @pytest.fixture
 async def gateway() -> AsyncIterator[Gateway]:
-    found = Gateway(config())
-    await found.start()
-    yield found
-    await found.drain(0)
+    async with running_gateway(config()) as found:
+        yield found
 
 
 @pytest.fixture
@@ -111,15 +108,13 @@ async def test_with_auth_every_path_needs_credentials(tmp_path: Path) -> None:
     key, entry = new_key("anna")
     (tmp_path / "keys").write_text(write_keys([entry]))
     rest = f"auth: {{keys: {{file: {tmp_path / 'keys'}}}}}\nprincipals: {{anna: {{permissions: [all]}}}}\n"
-    gateway = Gateway(config(", auth: {}", rest))
-    await gateway.start()
-    try:
-        async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as admin:
-            for path in ("/docs", "/api/openapi", "/api/openapi/http"):
-                assert (await admin.get(path)).status_code == 401
-            document = (await admin.get("/openapi.json", headers={"x-api-key": key})).json()
-    finally:
-        await gateway.drain(0)
+    async with (
+        running_gateway(config(", auth: {}", rest)) as gateway,
+        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as admin,
+    ):
+        for path in ("/docs", "/api/openapi", "/api/openapi/http"):
+            assert (await admin.get(path)).status_code == 401
+        document = (await admin.get("/openapi.json", headers={"x-api-key": key})).json()
     OpenAPIV31SpecValidator(document).validate()
     assert set(document["components"]["securitySchemes"]) == {"bearer", "basic", "key", "registration"}
     for path, operation in operations(document):

@@ -8,14 +8,14 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from gateway.admin.openapi.document import document, listener_url
 from gateway.assembly import registry
-from gateway.cli.options import catalog
-from gateway.config import loads, paths
+from gateway.config import paths
 from gateway.config.keys import Config
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
 from gateway.core.json.openapi import DescribedModel
 from gateway.core.models import Signature, TensorSpec
 from gateway.core.protocol import Protocol
+from tests.running_gateway import config_of
 
 HTTP = [name for name, protocol in registry.protocols().items() if protocol.transport == "http"]
 BACKEND = """
@@ -30,7 +30,7 @@ EVERY_DATATYPE = Signature(
 
 
 def config(listener: str, rest: str = BACKEND) -> Config:
-    return loads(f"listeners: [{{name: http, bind: '127.0.0.1:8080', {listener}}}]\n{rest}", "test.yaml", catalog(), {})
+    return config_of(f"listeners: [{{name: http, bind: '127.0.0.1:8080', {listener}}}]\n{rest}")
 
 
 def made(

@@ -10,10 +10,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
+from tests.running_gateway import running_gateway
 
 CONFIG = """
 listeners:
@@ -44,10 +43,8 @@ NO_MODEL = "nothing"
 @pytest.fixture
 async def gateway() -> AsyncIterator[Gateway]:
     text = CONFIG.replace("TENSORS", str(free_port())).replace("POINTS", str(free_port()))
-    found = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await found.start()
-    yield found
-    await found.drain(0)
+    async with running_gateway(text) as found:
+        yield found
 
 
 async def document(gateway: Gateway, listener: str, model: str = "") -> Any:

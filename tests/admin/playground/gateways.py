@@ -9,11 +9,10 @@ import httpx
 import orjson
 
 from gateway.auth.keys import new_key, write_keys
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
+from tests.running_gateway import running_gateway
 from tests.tls.certificates import Authority
 
 HOSTILE = 'it\'s "$(exit 3)" `x` \\ <img src=x onerror=alert(1)>'
@@ -109,8 +108,8 @@ async def played(folder: Path, text: str = CONFIG) -> AsyncIterator[RunningPlayg
         text = text.replace(name, str(free_port()))
     text = text.replace("TLS", files.server).replace("KEYS", str(keys))
     text = text.replace("HOSTILE", orjson.dumps(HOSTILE).decode())
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await gateway.start()
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", timeout=GENEROUS) as client:
+    async with (
+        running_gateway(text) as gateway,
+        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", timeout=GENEROUS) as client,
+    ):
         yield RunningPlayground(gateway, client, key, files.ca)
-    await gateway.drain(0)

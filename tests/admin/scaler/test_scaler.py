@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,15 @@ import pytest
 
 from gateway.admin import scaler as port
 from gateway.admin.scaler import ScalerServer
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.core.address import Address
 from gateway.runtime.app import Gateway
 from gateway.transports.timeouts import Timeouts
 from tests.admin.scaler.keda import SERVICE, Keda, keda, ref, refused
 from tests.core.http2 import by_hand as http2
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
 from tests.paused_server import QUESTION, held
-from tests.servers.discovery.running import model_server, running
+from tests.running_gateway import config_of, running_gateway
+from tests.servers.discovery.running import model_server
 from tests.tls.certificates import Authority
 
 CONFIG = """
@@ -58,17 +57,11 @@ def address_of(gateway: Gateway) -> str:
 async def asked(text: str) -> AsyncIterator[tuple[Gateway, Keda, httpx.AsyncClient]]:
     """A gateway, KEDA, and a client of models."""
     async with (
-        running(text) as gateway,
+        running_gateway(text) as gateway,
         keda(gateway.ports.all["scaler"].address) as client,
         httpx.AsyncClient(base_url=address_of(gateway), timeout=GENEROUS) as models,
     ):
         yield gateway, client, models
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(GENEROUS):
-        while not is_true():  # noqa: ASYNC110 - a state of the gateway that nothing announces
-            await asyncio.sleep(0.005)
 
 
 async def next_of(stream: Any) -> bool:
@@ -166,7 +159,7 @@ async def test_calls_that_wait_for_the_first_server_get_it_after_a_reload_too(tm
         call = asyncio.ensure_future(models.post("/Evaluate", json=EVALUATE))
         await until(lambda: gateway.state.assembly.backends["lab"].waiting == 1)
         for seconds in ("21", "22"):
-            await gateway.reload(loads(text.replace("20}", f"{seconds}}}"), "test.yaml", catalog(), {}))
+            await gateway.reload(config_of(text.replace("20}", f"{seconds}}}")))
         assert (gateway.state.assembly.backends["lab"].waiting, await client.value("queue", backend="lab")) == (1, 1)
         assert await client.value(backend="lab") == 1
         server = await model_server("umbridge")
@@ -192,7 +185,7 @@ async def test_a_stream_ends_when_a_reload_removes_its_backend_and_others_go_on(
         assert (await next_of(gone), await next_of(stays)) == (False, False)
         lines = [line for line in text.splitlines() if "  other:" not in line]
         less = "\n".join(lines).replace(', {match: {model: "*"}, backend: other}', "")
-        await gateway.reload(loads(less, "test.yaml", catalog(), {}))
+        await gateway.reload(config_of(less))
         with refused(grpc.StatusCode.NOT_FOUND, "'other'"):
             await gone.read()
         call = infer(models)
@@ -247,7 +240,10 @@ async def test_a_reader_whose_window_is_shut_holds_up_nobody_and_then_hears_of_t
 
 
 async def test_the_end_of_the_gateway_ends_streams() -> None:
-    async with running(CONFIG.replace("PORT", "1")) as gateway, keda(gateway.ports.all["scaler"].address) as client:
+    async with (
+        running_gateway(CONFIG.replace("PORT", "1")) as gateway,
+        keda(gateway.ports.all["scaler"].address) as client,
+    ):
         stream = client.watch(backend="lab")
         assert not await next_of(stream)
         await gateway.drain(0)
@@ -275,7 +271,7 @@ async def test_over_tls_only_clients_with_a_certificate_of_the_ca_are_answered(t
         'scaler: {bind: "127.0.0.1:0"}', f'scaler: {{bind: "0.0.0.0:0", tls: {files.asking("required")}}}'
     )
     ca, certificate, key = map(Path.read_bytes, (own.ca, own.certificate, own.key))
-    async with running(text) as gateway:
+    async with running_gateway(text) as gateway:
         address = f"localhost:{gateway.ports.all['scaler'].address.rpartition(':')[2]}"
         async with keda(address, grpc.ssl_channel_credentials(ca, key, certificate)) as client:
             assert not await client.is_active(backend="lab")

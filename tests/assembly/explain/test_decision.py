@@ -9,8 +9,7 @@ from gateway.assembly.assembly import Assembly
 from gateway.assembly.explain.decision import Decision, decide
 from gateway.assembly.explain.offline import assemble, not_connected
 from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
-from gateway.config import Config, loads
+from gateway.config import Config
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
@@ -19,6 +18,7 @@ from gateway.core.operations import Operation
 from gateway.core.requests import Request
 from gateway.core.tensors import Tensor
 from gateway.routing.conditions import RoutingKey
+from tests.running_gateway import config_of
 
 TEXT = """
 listeners:
@@ -45,7 +45,7 @@ X = Tensor("x", Datatype.FP32, (1, 2), b"")
 
 @pytest.fixture
 async def parts() -> tuple[Config, Assembly]:
-    config = loads(TEXT, "test.yaml", catalog(), {})
+    config = config_of(TEXT)
     return config, assemble(config, not_connected, protocols())
 
 

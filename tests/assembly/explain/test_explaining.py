@@ -1,8 +1,7 @@
 """The reply field `gateway-explanation`, over real sockets."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,10 @@ import pytest
 
 from gateway.assembly.explain.explaining import LONGEST
 from gateway.auth.keys import new_key, write_keys
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 from tests.observing.test_tracing import port, post
+from tests.running_gateway import running_gateway
 
 TEXT = """
 listeners:
@@ -37,15 +35,9 @@ BODY = json.dumps({"inputs": [{"name": "x", "datatype": "INT64", "shape": [1, 2]
 INFER = "/v2/models/science/infer"
 
 
-@asynccontextmanager
-async def running(*, allow: bool = True, text: str = TEXT) -> AsyncIterator[Gateway]:
+def running(*, allow: bool = True, text: str = TEXT) -> AbstractAsyncContextManager[Gateway]:
     text = text.replace("ALLOW", str(allow).lower()).replace("REFERENCE", str(free_port()))
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
-        yield gateway
-    finally:
-        await gateway.drain(1)
+    return running_gateway(text, drain=1)
 
 
 def explanation(head: str) -> dict[str, Any]:

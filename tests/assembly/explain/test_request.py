@@ -9,14 +9,12 @@ import pytest
 from gateway.assembly.explain.recorded import RecordingError, arrive
 from gateway.assembly.explain.request import Explanation, explain
 from gateway.assembly.explain.text import explanation_lines
-from gateway.assembly.reference import serve_reference
 from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
-from gateway.config import loads, reference_config
 from gateway.core.operations import Operation
 from gateway.core.protocol import HttpBinding, StreamBinding, Target
 from gateway.core.requests import Request
 from gateway.core.tensors import tensor
+from tests.running_gateway import config_of, reference
 from tests.wires import Wires, replying
 
 TEXT = """
@@ -50,7 +48,7 @@ async def test_a_body_without_its_length_is_noted() -> None:
 async def explained(
     data: bytes, protocol: str = "", path: str = "", *, send: bool = False, text: str = TEXT
 ) -> Explanation:
-    config = loads(text, "test.yaml", catalog(), {})
+    config = config_of(text)
     return await explain(arrive(data, config, protocols(), protocol, "", path), config, protocols(), send=send)
 
 
@@ -125,16 +123,11 @@ async def test_where_metadata_is_needed_it_says_so_and_stops() -> None:
 
 
 async def test_sent_it_shows_every_call_and_the_reply() -> None:
-    reference = await serve_reference(
-        reference_config("umbridge", "127.0.0.1:0", ["posterior"], catalog()), lambda: 0.0
-    )
-    try:
-        body = {"inputs": [{"name": "input0", "datatype": "FP64", "shape": [2, 2], "data": [1, 2, 3, 4]}]}
-        data = json.dumps({"path": "/v2/models/posterior/infer", "body": body}).encode()
-        text = TEXT.replace("science:1", reference.address).replace("model: far", "model: posterior")
+    body = {"inputs": [{"name": "input0", "datatype": "FP64", "shape": [2, 2], "data": [1, 2, 3, 4]}]}
+    data = json.dumps({"path": "/v2/models/posterior/infer", "body": body}).encode()
+    async with reference("umbridge", "posterior") as address:
+        text = TEXT.replace("science:1", address).replace("model: far", "model: posterior")
         found = await explained(data, send=True, text=text)
-    finally:
-        await reference.drain(0)
     assert found.error is None
     assert found.signature == "the backend's metadata"
     assert [call.operation for call in found.calls] == ["metadata", "metadata", "metadata", "infer", "infer"]

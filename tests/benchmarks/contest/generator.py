@@ -81,9 +81,6 @@ class LoadError(Exception):
     """A reply is no success, or its length differs from that of an earlier reply to the same request."""
 
 
-Answered = Callable[["Channel"], None]
-
-
 class Channel(Protocol):
     """What carries one request at a time."""
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tests.benchmarks.contest.generator import Load, Result
 
-INSTALL = "apt-get install wrk"
-
 SCRIPT = """
 local requests = {}
 local next = 0

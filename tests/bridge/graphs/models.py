@@ -18,6 +18,7 @@ from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import Parameters, Tensor, tensor
 from gateway.core.transport import Destination
+from tests.clock import Clock
 
 FP64, FP32, INT64, BYTES = Datatype.FP64, Datatype.FP32, Datatype.INT64, Datatype.BYTES
 ALL = frozenset({Operation.INFER, *DERIVATIVES})
@@ -273,13 +274,6 @@ class Counted:
 
     def free(self, size: int) -> None:
         self.used -= size
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def keys(data: Mapping[str, Any]) -> GraphKeys:

@@ -9,8 +9,8 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto,
 
 from gateway.admin.openapi.document import document
 from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
-from gateway.config import loads, paths
+from gateway.config import paths
+from tests.running_gateway import config_of
 
 PROTOS = Path(__file__).parents[3] / "protos"
 CODE = Path(__file__).parents[3] / "gateway" / "protocols"
@@ -99,7 +99,7 @@ listeners: [{{name: http, bind: "127.0.0.1:8080", protocols: [{name}]}}]
 backends: {{lab: {{protocol: {name}, endpoints: ["http://127.0.0.1:1"]}}}}
 routes: [{{match: {{model: "*"}}, backend: lab}}]
 """
-    config = loads(text, "test.yaml", catalog(), {})
+    config = config_of(text)
     [listener] = config.listeners
     rows = paths.rows(listener, config.routes, config.backends, protocols())
     return document(listener, rows, "http://127.0.0.1:8080", None, {}, "1.2.3")

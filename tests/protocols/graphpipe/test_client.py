@@ -11,7 +11,7 @@ from gateway.core.requests import Request, RequestedOutput
 from gateway.core.tensors import Parameters, Tensor, tensor
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.graphpipe.flatbuffers import Flatbuffer
-from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked, recorded, reply
+from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked, reply
 
 X = tensor("x", np.array([1, 2], np.float32))
 
@@ -105,14 +105,6 @@ def test_a_model_is_ready_if_it_answers() -> None:
     assert GRAPHPIPE.decode_response(reply(b"", 404), ready, TARGET) is False
     with pytest.raises(GatewayError):
         GRAPHPIPE.decode_response(reply(b"", 503), ready, TARGET)
-
-
-def test_a_wrong_number_of_outputs_is_refused() -> None:
-    """Go's `Serve` ignores the names of outputs, and gives all."""
-    one = recorded("float32.reply")
-    asked = Request(Operation.INFER, outputs=(RequestedOutput("a"), RequestedOutput("b")))
-    with pytest.raises(DecodeError, match="1 outputs for the 2 that were requested"):
-        GRAPHPIPE.decode_response(reply(one), asked, TARGET)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>Not a model</html>"])

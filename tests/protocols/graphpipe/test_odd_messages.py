@@ -184,10 +184,11 @@ def test_a_parameter_that_graphpipe_lacks_is_refused() -> None:
 
 
 def test_a_reply_with_other_outputs_than_requested_is_refused() -> None:
+    """Go's `Serve` ignores the names of outputs, and gives all."""
     body = reply_of_the_package((X,))
     request = replace(ASKED, outputs=(RequestedOutput("y"), RequestedOutput("z")))
     answered(body)
-    with pytest.raises(DecodeError, match="1 outputs for the 2"):
+    with pytest.raises(DecodeError, match="1 outputs for the 2 that were requested"):
         answered(body, request)
 
 

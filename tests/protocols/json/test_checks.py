@@ -5,7 +5,6 @@ import pytest
 from gateway.protocols.json.form import FormError
 from tests.protocols.json.declared import declared
 
-INFER = ("infer",)
 REQUEST = ("infer", "request")
 RESPONSE = ("infer", "response")
 

@@ -1,22 +1,14 @@
 import io
-from typing import Any
 
 import numpy as np
 import pytest
 
-from gateway.core.datatypes import DATATYPES, Datatype
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.tensors import Tensor
 from gateway.protocols.mip import tensors
+from tests.core.test_npy import NUMBERS, saved
 from tests.protocols.mip.wire import named, shown
-
-NUMBERS = [datatype for datatype in DATATYPES.values() if datatype not in (Datatype.BYTES, Datatype.BF16)]
-
-
-def saved(array: Any, version: tuple[int, int] | None = None) -> bytes:
-    file = io.BytesIO()
-    np.lib.format.write_array(file, np.asanyarray(array), version)
-    return file.getvalue()
 
 
 def stacked(*files: bytes) -> Tensor:

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import GatewayError
 from gateway.core.operations import INFER
 from gateway.core.requests import Request
 from gateway.core.tensors import Tensor
@@ -45,8 +44,3 @@ def test_literals_stand_for_what_json_lacks(count: int) -> None:
     written = sent(Tensor("", Datatype.FP64, (count,), data.tobytes()))
     assert written.endswith(b'-Infinity]],"config":{}}')
     assert written.count(b"NaN") == count - 1
-
-
-def test_tensors_with_parameters_of_others_are_refused() -> None:
-    with pytest.raises(GatewayError, match="parameter 'other' of input 'x'"):
-        sent(Tensor("x", Datatype.FP64, (0,), b"", parameters={"other": 1}))

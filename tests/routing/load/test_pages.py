@@ -26,7 +26,8 @@ from gateway.routing.load.pages import (
     TritonPageMeter,
 )
 from gateway.routing.load.reported import ReportedLoads
-from tests.routing.fakes import TOY, Wire, settle
+from tests.limits import settle, until
+from tests.routing.fakes import TOY, Wire
 from tests.routing.load.test_orca import MESSAGE
 from tests.routing.load.test_triton import PAGE
 
@@ -175,8 +176,7 @@ async def test_the_rounds_go_on_by_themselves() -> None:
     async with lab() as (each, pages):
         pages.says(GAUGE)
         each.pages.start()
-        while each.load_now() is None:  # noqa: ASYNC110 - no event tells it
-            await asyncio.sleep(0)
+        await until(lambda: each.load_now() is not None, 0)
 
 
 class Reported:

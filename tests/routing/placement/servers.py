@@ -27,6 +27,8 @@ from gateway.routing.placement.table import Placements
 from gateway.routing.queue import QueueSettings
 from gateway.routing.sending import Sender
 from gateway.routing.slots import LocalSlots
+from tests.clock import Clock
+from tests.limits import settle
 
 
 def _encode_request(request: Request, target: Target) -> Message:
@@ -177,15 +179,6 @@ class Server:
         self.held = {}
 
 
-class Clock:
-    """A clock that stands still until a test moves it."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Fleet:
     """A placed backend of scripted servers, all of which have told what they have once `asked` was awaited."""
 
@@ -272,12 +265,6 @@ class Fleet:
         if self.slots.is_on_demand:
             self.loader.tick()
             await settle()
-
-
-async def settle() -> None:
-    """Let every task run as far as it can."""
-    for _ in range(40):
-        await asyncio.sleep(0)
 
 
 def with_traits(**servers: Any) -> Protocol:

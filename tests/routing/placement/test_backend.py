@@ -13,7 +13,8 @@ from gateway.core.statistics import Statistics
 from gateway.routing.placement.inventory import SignatureComparison
 from gateway.routing.placement.table import ReplicaState
 from gateway.routing.queue import QueueSettings
-from tests.routing.placement.servers import Fleet, Server, settle, with_traits
+from tests.limits import settle
+from tests.routing.placement.servers import Fleet, Server, with_traits
 
 
 async def test_requests_go_to_servers_that_have_the_model() -> None:

@@ -8,7 +8,8 @@ from gateway.core.errors import GatewayError, Status
 from gateway.core.operations import Operation
 from gateway.routing.endpoint import Drain
 from gateway.routing.queue import QueueSettings
-from tests.routing.placement.servers import Fleet, Server, settle
+from tests.limits import settle
+from tests.routing.placement.servers import Fleet, Server
 
 
 async def test_a_drained_endpoint_gets_no_calls_for_its_models_until_it_serves_again() -> None:

@@ -7,11 +7,9 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from gateway.cli.options import catalog
 from gateway.client import AsyncClient, NotFound
-from gateway.config import loads
 from gateway.runtime.app import Gateway
-from tests.tls.running import reference
+from tests.running_gateway import reference, running_gateway
 
 CONFIG = """
 listeners:
@@ -30,13 +28,12 @@ LISTING = ("v2-grpc", "v2-rest", "v1-rest", "grps-grpc", "grps-rest", "grps-brpc
 @asynccontextmanager
 async def fleet(protocol: str) -> AsyncIterator[Gateway]:
     """A gateway in front of one server with `double` and one with `posterior`."""
-    async with reference(protocol, "double") as one, reference(protocol, "posterior") as other:
-        gateway = Gateway(loads(CONFIG.format(protocol=protocol, endpoints=json.dumps([one, other])), "t", catalog()))
-        await gateway.start()
-        try:
-            yield gateway
-        finally:
-            await gateway.drain(0)
+    async with (
+        reference(protocol, "double") as one,
+        reference(protocol, "posterior") as other,
+        running_gateway(CONFIG.format(protocol=protocol, endpoints=json.dumps([one, other]))) as gateway,
+    ):
+        yield gateway
 
 
 @pytest.mark.parametrize("protocol", LISTING)

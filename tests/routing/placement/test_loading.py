@@ -15,8 +15,8 @@ from gateway.routing.placement.loading import FIRST_PAUSE, UNUSED_SECONDS
 from gateway.routing.placement.plan import STARVED, LoadSettings
 from gateway.routing.placement.table import ReplicaState
 from gateway.routing.queue import QueueSettings
-from tests.limits import GENEROUS
-from tests.routing.placement.servers import Fleet, Server, settle
+from tests.limits import GENEROUS, settle
+from tests.routing.placement.servers import Fleet, Server
 
 MODELS = [f"m{at}" for at in range(10)]
 

@@ -14,7 +14,8 @@ from gateway.core.requests import ControlRequest
 from gateway.routing.endpoint import Drain
 from gateway.routing.placement.plan import LoadSettings
 from gateway.runtime.app.draining import Draining
-from tests.routing.placement.servers import Fleet, Server, settle
+from tests.limits import settle
+from tests.routing.placement.servers import Fleet, Server
 
 MODELS = ["m0", "m1", "m2", "m3"]
 

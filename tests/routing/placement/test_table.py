@@ -3,7 +3,8 @@
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.table import Placements, ReplicaState, ServerInventory
-from tests.routing.placement.servers import Clock, Server
+from tests.clock import Clock
+from tests.routing.placement.servers import Server
 
 READY = ServerInventory({"x": ("1",)}, {}, frozenset({"x"}))
 UNLOADED = ServerInventory({}, {}, frozenset({"x"}))

@@ -18,7 +18,7 @@ from gateway.client import AsyncClient
 from gateway.config import loads
 from gateway.runtime.app import Gateway
 from gateway.tools.probing.listing import FoundModel, ServerModels
-from tests.tls.running import reference
+from tests.running_gateway import reference, running_gateway
 
 CONFIG = """
 listeners: [{{name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc]}}]
@@ -32,14 +32,12 @@ routes: [{{match: {{model: "*"}}, backend: fleet}}]
 @asynccontextmanager
 async def running() -> AsyncIterator[tuple[Gateway, list[str]]]:
     """A gateway in front of one server with `double`, and one with `double` and `posterior`; and their addresses."""
-    async with reference("v2-grpc", "double") as one, reference("v2-grpc", "double", "posterior") as other:
-        config = loads(CONFIG.format(port=0, endpoints=json.dumps([one, other])), "t", catalog())
-        gateway = Gateway(config)
-        await gateway.start()
-        try:
-            yield gateway, [one, other]
-        finally:
-            await gateway.drain(0)
+    async with (
+        reference("v2-grpc", "double") as one,
+        reference("v2-grpc", "double", "posterior") as other,
+        running_gateway(CONFIG.format(port=0, endpoints=json.dumps([one, other]))) as gateway,
+    ):
+        yield gateway, [one, other]
 
 
 async def models(file: Path, *arguments: str) -> Any:

@@ -3,31 +3,29 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, datetime
 from typing import cast
 
 import grpc.aio
 import pytest
 
-from gateway.assembly.assembly import Assembly
 from gateway.assembly.connecting import connect
-from gateway.assembly.environment import Connections, Environment
 from gateway.assembly.listening import BindError
 from gateway.assembly.reference import serve_reference
 from gateway.assembly.registry import protocols
-from gateway.assembly.server_info import INFO
 from gateway.cli.options import catalog
-from gateway.config import loads, reference_config
+from gateway.config import reference_config
 from gateway.core.frozen import replace
 from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
 from gateway.core.requests import Request
 from gateway.core.transport import Listener
 from gateway.runtime.app import Gateway
+from tests.assembled import assembled
 from tests.limits import GENEROUS
 from tests.paused_server import INFER, REPLY, ask, get, held, port_of
+from tests.running_gateway import config_of, reference, running_gateway
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge]}]
@@ -40,17 +38,11 @@ routes: [{match: {model: "*"}, backend: lab}]
 
 
 def gateway(text: str, port: int = 1) -> Gateway:
-    return Gateway(loads(text.replace("PORT", str(port)), "test.yaml", catalog(), {}))
+    return Gateway(config_of(text.replace("PORT", str(port))))
 
 
-@asynccontextmanager
-async def running(text: str = CONFIG, port: int = 1) -> AsyncIterator[Gateway]:
-    started = gateway(text, port)
-    await started.start()
-    try:
-        yield started
-    finally:
-        await started.drain(0)
+def running(text: str = CONFIG, port: int = 1) -> AbstractAsyncContextManager[Gateway]:
+    return running_gateway(text.replace("PORT", str(port)))
 
 
 def at(running: Gateway) -> int:
@@ -272,25 +264,15 @@ async def test_a_backend_whose_metadata_is_not_trusted_is_listed_all_the_same() 
             wire=replace(protocols()["v2-rest"].traits.wire, unnamed=True),
         ),
     )
-    config = reference_config("v2-rest", "127.0.0.1:0", ["double", "upper"], catalog())
-    listener = await serve_reference(config, asyncio.get_running_loop().time)
-    text = f"backends: {{lab: {{protocol: v2-rest, flavor: plain, endpoints: ['{listener.address}']}}}}\n"
-    text += "listeners: [{name: http, bind: '127.0.0.1:0', protocols: [v2-rest]}]\n"
+    text = "listeners: [{name: http, bind: '127.0.0.1:0', protocols: [v2-rest]}]\n"
     text += "routes: [{match: {model: '*'}, backend: lab}]\n"
-    assembly = Assembly(
-        loads(text, "test.yaml", catalog(), {}),
-        Environment(
-            {"v2-rest": untrusted}, {}, Connections(lambda address, protocol: address, connect),
-            asyncio.get_running_loop().time, INFO, lambda: True,
-        ),
-    )  # fmt: skip
-    listing = assembly.router.select(Request(Operation.MODELS, protocol="v2-rest", listener="http")).handler
-    assert listing is not None
-    try:
+    async with reference("v2-rest", "double", "upper") as address:
+        text += f"backends: {{lab: {{protocol: v2-rest, flavor: plain, endpoints: ['{address}']}}}}\n"
+        assembly = assembled(config_of(text), connect, {"v2-rest": untrusted})
+        listing = assembly.router.select(Request(Operation.MODELS, protocol="v2-rest", listener="http")).handler
+        assert listing is not None
         entries = await listing(Request(Operation.MODELS, protocol="v2-rest", listener="http"))
-    finally:
         await assembly.backends["lab"].endpoints[0].close()
-        await listener.drain(0)
     assert isinstance(entries, tuple)
     assert [entry.name for entry in entries if isinstance(entry, ModelEntry)] == ["double", "upper"]
 

@@ -8,22 +8,22 @@ import os
 import socket
 import struct
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import grpc.aio
 import pytest
 
 from gateway.assembly.listening import BindError
-from gateway.cli.options import catalog
-from gateway.config import Config, loads
+from gateway.config import Config
 from gateway.runtime.app import Gateway
 from gateway.runtime.app.replacing import ReloadError
 from tests.attacks.clients import Grpc
 from tests.core.http2 import by_hand as http2
 from tests.interop.processes import free_port
-from tests.limits import GENEROUS
+from tests.limits import until
 from tests.paused_server import INFER, QUESTION, Held, ask, get, held, http, port_of
+from tests.running_gateway import config_of, running_gateway
 
 LISTENER = 'listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]\n'
 BACKEND = """
@@ -34,18 +34,11 @@ NO_MODEL = LISTENER + BACKEND.replace("model: m", "model: other")
 
 
 def config(text: str, server: Held | None = None) -> Config:
-    return loads(text.replace("PORT", str(server.port if server else 1)), "test.yaml", catalog(), {})
+    return config_of(text.replace("PORT", str(server.port if server else 1)))
 
 
-@asynccontextmanager
-async def running(text: str, server: Held | None = None) -> AsyncIterator[Gateway]:
-    gateway = Gateway(config(text, server))
-    await gateway.start()
-    try:
-        async with asyncio.timeout(GENEROUS):
-            yield gateway
-    finally:
-        await gateway.drain(0)
+def running(text: str, server: Held | None = None) -> AbstractAsyncContextManager[Gateway]:
+    return running_gateway(config(text, server))
 
 
 def at(gateway: Gateway, listener: str = "http") -> int:
@@ -73,9 +66,7 @@ async def sent(port: int, request: bytes) -> tuple[asyncio.StreamReader, asyncio
 
 async def waits(gateway: Gateway) -> None:
     """Return when a call of the current configuration waits for a slot."""
-    async with asyncio.timeout(GENEROUS):
-        while not gateway.state.status().backends["lab"].waiting:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+    await until(lambda: gateway.state.status().backends["lab"].waiting, 0)
 
 
 async def status(reader: asyncio.StreamReader) -> int:
@@ -191,9 +182,7 @@ async def test_listeners_are_added_removed_moved_and_renamed() -> None:
     def listeners(*each: tuple[str, int]) -> Config:
         return config(f"listeners: [{', '.join(form.format(*one) for one in each)}]\n{BACKEND}")
 
-    gateway = Gateway(listeners(("stays", ports[0]), ("moves", ports[1])))
-    await gateway.start()
-    try:
+    async with running_gateway(listeners(("stays", ports[0]), ("moves", ports[1]))) as gateway:
         stays = gateway.state.listeners["stays"]
         reader, writer = await sent(ports[0], INFER)
         await status(reader)
@@ -211,8 +200,6 @@ async def test_listeners_are_added_removed_moved_and_renamed() -> None:
         # The address is free at once: another listener can have it in the next reload.
         await gateway.reload(listeners(("moves", ports[1])))
         assert b" 200 OK" in await ask(ports[1], get("/v2/health/live"))
-    finally:
-        await gateway.drain(0)
 
 
 async def test_a_call_at_a_removed_listener_is_answered() -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from tests.cli.commands import started
+from tests.limits import until
 from tests.runtime.workers.counted import message
 
 
@@ -21,8 +22,7 @@ class Served:
 
     async def until_workers(self, number: int) -> None:
         """Wait until so many workers run."""
-        while len(self.workers) != number:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.02)
+        await until(lambda: len(self.workers) == number)
 
     @property
     def workers(self) -> set[int]:
@@ -45,8 +45,7 @@ def _children(pid: int) -> Iterator[int]:
 
 async def ended(processes: set[int]) -> None:
     """Wait until these have ended."""
-    while any(map(_command, processes)):  # noqa: ASYNC110 - they are no children of this process
-        await asyncio.sleep(0.02)
+    await until(lambda: not any(map(_command, processes)))
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.runtime.workers.channel import Channel
+from tests.limits import until
 
 GENEROUS = 20
 
@@ -47,8 +48,7 @@ async def test_a_wait_that_is_cancelled_before_it_has_begun_is_answered() -> Non
         for _ in range(3):
             channel.ask("wait").cancel()
         assert await channel.ask("ping") == "pong"
-        while channel.unanswered:  # noqa: ASYNC110 - nothing announces it
-            await asyncio.sleep(0)
+        await until(lambda: not channel.unanswered, 0)
         assert begun == []
 
 
@@ -67,8 +67,7 @@ async def test_a_wait_that_is_cancelled_later_ends_and_is_answered() -> None:
         await begun.wait()
         asked.cancel()
         await ended.wait()
-        while channel.unanswered:  # noqa: ASYNC110 - nothing announces it
-            await asyncio.sleep(0)
+        await until(lambda: not channel.unanswered, 0)
 
 
 async def test_messages_behind_one_that_cannot_be_handled_are_read(caplog: pytest.LogCaptureFixture) -> None:
@@ -88,7 +87,6 @@ async def test_messages_behind_one_that_cannot_be_handled_are_read(caplog: pytes
         asked = channel.ask("late", unclaimed=fail)
         assert await channel.ask("ping") == "pong"  # `late` has begun
         asked.cancel()
-        while channel.unanswered:  # noqa: ASYNC110 - nothing announces it
-            await asyncio.sleep(0)
+        await until(lambda: not channel.unanswered, 0)
         assert await channel.ask("ping") == "pong"
     assert "the fault: late" in caplog.text

@@ -4,7 +4,7 @@ import asyncio
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
 from tests.peers.fleet_client import CallFailed, Rest
 from tests.peers.fleet_models import FleetModels
 from tests.peers.fleet_server import serve
@@ -167,12 +167,3 @@ async def until_accepts(port: int) -> None:
                 writer.close()
                 return
             await asyncio.sleep(0.01)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(GENEROUS):
-            while not condition():  # noqa: ASYNC110 - threads count
-                await asyncio.sleep(0.01)
-            return
-    raise AssertionError("it did not come to that")

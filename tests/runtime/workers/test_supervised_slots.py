@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -18,8 +18,7 @@ from gateway.routing.slots import LocalSlots
 from gateway.runtime.workers.channel import Channel, Handlers
 from gateway.runtime.workers.owner import Generation, HeldSlots
 from gateway.runtime.workers.slots import SupervisedSlots
-from tests.limits import GENEROUS
-from tests.routing.fakes import settle
+from tests.limits import GENEROUS, settle, until
 from tests.routing.placement.servers import SCRIPTED, Fleet, Server
 
 
@@ -91,12 +90,6 @@ def places(fleet: Fleet, model: str) -> list[int]:
     return [each.in_flight for each in fleet.slots.placements.models[model].places.values()]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until the other end of the channel has done it."""
-    while not condition():  # noqa: ASYNC110 - nobody tells
-        await asyncio.sleep(0)
-
-
 async def test_a_worker_is_told_the_holder_of_a_model_and_the_call_is_counted_there() -> None:
     fleet = await Fleet(Server("a", ["x"]), Server("b", ["y"])).asked()
     async with Pair(fleet).worker() as worker:
@@ -121,7 +114,7 @@ async def test_the_slot_of_one_worker_is_waited_for_by_another_and_comes_back_wh
             endpoint = await first.slot(infer("x"))
             first.slots.began(infer("x"), endpoint)
             waiting = asyncio.ensure_future(other.slot(infer("x")))
-            await until(lambda: len(fleet.backend.queue) == 1)
+            await until(lambda: len(fleet.backend.queue) == 1, 0)
             assert not waiting.done()
         assert (await waiting).address == "a"
         assert places(fleet, "x") == [1]
@@ -133,11 +126,11 @@ async def test_a_call_that_leaves_while_it_waits_leaves_the_supervisors_queue() 
         endpoint = await worker.slot(infer("x"))
         ended = worker.slots.began(infer("x"), endpoint)
         waiting = asyncio.ensure_future(worker.slot(infer("x")))
-        await until(lambda: len(fleet.backend.queue) == 1)
+        await until(lambda: len(fleet.backend.queue) == 1, 0)
         waiting.cancel()
-        await until(lambda: len(fleet.backend.queue) == 0)
+        await until(lambda: len(fleet.backend.queue) == 0, 0)
         ended(True)
-        await until(lambda: not fleet.endpoints[0].in_flight)
+        await until(lambda: not fleet.endpoints[0].in_flight, 0)
 
 
 async def test_a_holder_that_does_not_have_the_model_is_told_to_the_supervisor_and_the_next_is_asked() -> None:

@@ -9,9 +9,7 @@ from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import reference_config
 from gateway.core.transport import Listener
-from gateway.runtime.app import Gateway
 from tests.limits import GENEROUS
-from tests.running_gateway import running_gateway
 
 
 class Messages(logging.Handler):
@@ -46,16 +44,10 @@ def messages() -> Iterator[Messages]:
         log.setLevel(before)
 
 
-@asynccontextmanager
-async def running(text: str) -> AsyncIterator[Gateway]:
-    """A gateway with the configuration `text`."""
-    async with running_gateway(text) as gateway:
-        yield gateway
-
-
-async def model_server(protocol: str, bind: str = "127.0.0.1:0", model: str = "posterior") -> Listener:
+async def model_server(protocol: str, bind: str = "127.0.0.1:0") -> Listener:
     """A reference server, to be drained by the caller."""
-    return await serve_reference(reference_config(protocol, bind, [model], catalog()), asyncio.get_running_loop().time)
+    config = reference_config(protocol, bind, ["posterior"], catalog())
+    return await serve_reference(config, asyncio.get_running_loop().time)
 
 
 @asynccontextmanager

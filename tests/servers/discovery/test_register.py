@@ -8,13 +8,7 @@ from gateway.servers.discovery import register
 from gateway.servers.discovery.register import Leases, Registrations, TooManyLeasesError
 from gateway.servers.discovery.source import Found
 from gateway.transports.http.address import parse_address
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 def registered(leases: Leases) -> list[str]:
@@ -22,7 +16,7 @@ def registered(leases: Leases) -> list[str]:
 
 
 def test_a_lease_ends_unless_it_is_renewed() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     leases = Leases(60, parse_address, clock)
     one, two = leases.take("a:1", 10), leases.take("b:1", 20)
     assert leases.next_end == 110
@@ -40,7 +34,7 @@ def test_a_lease_ends_unless_it_is_renewed() -> None:
 
 
 def test_the_same_place_has_one_lease_however_it_is_written() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     leases = Leases(60, parse_address, clock)
     first = leases.take("http://Lab:80", 10)
     clock.now += 5
@@ -52,12 +46,12 @@ def test_the_same_place_has_one_lease_however_it_is_written() -> None:
 
 
 def test_no_lease_is_longer_than_allowed() -> None:
-    leases = Leases(60, parse_address, Clock())
+    leases = Leases(60, parse_address, Clock(100.0))
     assert [leases.take("a:1", seconds).seconds for seconds in (None, 5, 3600)] == [60, 5, 60]
 
 
 def test_an_invalid_address_gets_none() -> None:
-    leases = Leases(60, parse_address, Clock())
+    leases = Leases(60, parse_address, Clock(100.0))
     with pytest.raises(ValueError, match="bad address 'nowhere': it has no port"):
         leases.take("nowhere")
     assert registered(leases) == []
@@ -65,7 +59,7 @@ def test_an_invalid_address_gets_none() -> None:
 
 def test_their_number_is_bounded_and_ended_ones_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(register, "MOST_LEASES", 2)
-    clock = Clock()
+    clock = Clock(100.0)
     leases = Leases(60, parse_address, clock)
     leases.take("a:1", 10)
     leases.take("b:1")
@@ -92,13 +86,13 @@ async def test_the_end_of_a_lease_is_reported_without_a_call() -> None:
 
 
 def test_only_the_right_token_is_allowed() -> None:
-    registrations = Registrations("sécret", Leases(60, parse_address, Clock()), Clock())
+    registrations = Registrations("sécret", Leases(60, parse_address, Clock(100.0)), Clock(100.0))
     allowed = [registrations.allows(token) for token in ("sécret", "sécre", "", "sécrets", "x")]
     assert allowed == [True, False, False, False, False]
 
 
 async def test_leases_pass_to_the_next_configuration_unless_the_token_has_changed() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     before = Registrations("secret", Leases(60, parse_address, clock), clock)
     lease = before.take("lab:1", 30)
     reports: list[frozenset[Found]] = []

@@ -16,7 +16,8 @@ from gateway.runtime.app import Gateway
 from gateway.servers.discovery import source
 from tests.interop.processes import free_port
 from tests.paused_server import port_of
-from tests.servers.discovery.running import messages, model_server, model_servers, running
+from tests.running_gateway import running_gateway
+from tests.servers.discovery.running import messages, model_server, model_servers
 from tests.servers.discovery.test_srv import DnsServer
 
 EVALUATE = {"name": "posterior", "input": [[1.0, 2.0]], "config": {}}
@@ -61,7 +62,7 @@ async def test_servers_that_announce_themselves_by_files_come_and_go_without_a_f
     jobs = [await model_server("umbridge") for _ in range(2)]
     files = [announce(number, job.address) for number, job in enumerate(jobs)]
     with messages() as log:
-        async with running(FILES.replace("FOLDER", str(tmp_path))) as gateway:
+        async with running_gateway(FILES.replace("FOLDER", str(tmp_path))) as gateway:
             load = asyncio.gather(*(evaluate(address_of(gateway), is_over) for _ in range(6)))
             for number in range(2, 8):
                 jobs.append(await model_server("umbridge"))
@@ -86,7 +87,7 @@ async def test_servers_that_announce_themselves_by_files_come_and_go_without_a_f
 async def test_calls_fail_while_nobody_has_announced_itself_and_work_as_soon_as_somebody_has(tmp_path: Path) -> None:
     with messages() as log:
         async with (
-            running(FILES.replace("FOLDER", str(tmp_path))) as gateway,
+            running_gateway(FILES.replace("FOLDER", str(tmp_path))) as gateway,
             model_servers("umbridge", "127.0.0.1:0") as [server],
             httpx.AsyncClient(base_url=address_of(gateway)) as client,
         ):
@@ -136,7 +137,7 @@ async def test_every_ip_address_of_a_name_is_an_endpoint_for_every_transport(
             names["models.test"] = ["127.0.0.1", "127.0.0.2"]
             text = NAMES.replace("PROTOCOL", protocol).replace("PORT", str(port))
             with messages() as log:
-                async with running(text) as gateway, httpx.AsyncClient(base_url=address_of(gateway)) as client:
+                async with running_gateway(text) as gateway, httpx.AsyncClient(base_url=address_of(gateway)) as client:
 
                     async def ask() -> int:
                         return (await client.post("/v2/models/posterior/infer", json=infer(tensor))).status_code
@@ -173,7 +174,7 @@ async def test_srv_records_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) 
         resolver.nameservers, resolver.port = ["127.0.0.1"], transport.get_extra_info("sockname")[1]
         monkeypatch.setattr(dns.asyncresolver, "Resolver", lambda: resolver)
         with messages() as log:
-            async with running(SRV) as gateway, httpx.AsyncClient(base_url=address_of(gateway)) as client:
+            async with running_gateway(SRV) as gateway, httpx.AsyncClient(base_url=address_of(gateway)) as client:
                 for number in range(2):
                     reply = await client.post("/v2/models/posterior/infer", json=infer("theta"))
                     assert reply.status_code == 200
@@ -198,7 +199,7 @@ SESAME = {"Authorization": "Bearer sesame"}
 
 async def test_a_server_registers_renews_and_leaves() -> None:
     async with (
-        running(REGISTER) as gateway,
+        running_gateway(REGISTER) as gateway,
         model_servers("umbridge", "127.0.0.1:0") as [server],
         httpx.AsyncClient(base_url=address_of(gateway)) as client,
         httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
@@ -238,7 +239,7 @@ async def test_the_gateway_itself_is_no_server(host: str, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     async with (
-        running(REGISTER) as gateway,
+        running_gateway(REGISTER) as gateway,
         httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
     ):
         for own in (gateway.ports.all["admin"].address, address_of(gateway).removeprefix("http://")):
@@ -251,7 +252,7 @@ async def test_the_gateway_itself_is_no_server(host: str, monkeypatch: pytest.Mo
 
 async def test_a_name_that_nobody_knows_yet_may_register() -> None:
     async with (
-        running(REGISTER) as gateway,
+        running_gateway(REGISTER) as gateway,
         httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
     ):
         wanted = {"backend": "lab", "address": "http://later.invalid:1"}
@@ -263,7 +264,7 @@ async def test_a_file_that_names_the_gateway_itself_is_skipped(tmp_path: Path) -
     (tmp_path / "url-1.txt").write_text(f"http://127.0.0.1:{port}\nhttp://127.0.0.1:{port + 1}\n")
     text = REGISTER.replace("register: {token: sesame, seconds: 30}", f"files: '{tmp_path}/url-*.txt', interval: 0.1")
     with messages() as log:
-        async with running(
+        async with running_gateway(
             text.replace('admin: {bind: "127.0.0.1:0"}', f'admin: {{bind: "127.0.0.1:{port}"}}')
         ) as gateway:
             assert f"url-1.txt:1 is skipped: http://127.0.0.1:{port}: " in await log.until(
@@ -275,7 +276,7 @@ async def test_a_file_that_names_the_gateway_itself_is_skipped(tmp_path: Path) -
 async def test_a_server_that_does_not_renew_its_lease_is_removed() -> None:
     with messages() as log:
         async with (
-            running(REGISTER) as gateway,
+            running_gateway(REGISTER) as gateway,
             model_servers("umbridge", "127.0.0.1:0") as [server],
             httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
         ):
@@ -309,7 +310,7 @@ GOOD = '{"backend": "lab", "address": "a:1"}'
 async def test_registrations_that_are_refused(authorization: str | None, body: str, status: int, told: str) -> None:
     headers = {"Authorization": authorization} if authorization else {}
     async with (
-        running(REGISTER) as gateway,
+        running_gateway(REGISTER) as gateway,
         httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=headers) as admin,
     ):
         refused = await admin.post("/register", content=body)
@@ -320,7 +321,7 @@ async def test_registrations_that_are_refused(authorization: str | None, body: s
 
 async def test_the_calls_are_described_with_the_status_api() -> None:
     async with (
-        running(REGISTER) as gateway,
+        running_gateway(REGISTER) as gateway,
         httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as admin,
     ):
         paths = (await admin.get("/openapi.json")).json()["paths"]
@@ -341,7 +342,7 @@ async def test_the_calls_are_described_with_the_status_api() -> None:
 
 async def test_leases_of_another_backend_cannot_be_ended() -> None:
     async with (
-        running(REGISTER) as gateway,
+        running_gateway(REGISTER) as gateway,
         httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
     ):
         lease = (await admin.post("/register", json={"backend": "lab", "address": "a:1"})).json()["lease"]
@@ -357,7 +358,7 @@ async def test_there_is_no_place_to_register_where_no_backend_allows_it() -> Non
     text = REGISTER.replace(", discovery: {register: {token: sesame, seconds: 30}}", ", endpoints: ['127.0.0.1:1']")
     text = text.replace(", discovery: {register: {token: open}}", ", endpoints: ['127.0.0.1:1']")
     async with (
-        running(text) as gateway,
+        running_gateway(text) as gateway,
         httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
     ):
         assert (await admin.post("/register", content=GOOD)).status_code == 404
@@ -365,7 +366,7 @@ async def test_there_is_no_place_to_register_where_no_backend_allows_it() -> Non
 
 async def test_a_stopped_gateway_leaves_no_task_behind(tmp_path: Path) -> None:
     before = asyncio.all_tasks()
-    async with running(FILES.replace("FOLDER", str(tmp_path))):
+    async with running_gateway(FILES.replace("FOLDER", str(tmp_path))):
         assert asyncio.all_tasks() - before
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before

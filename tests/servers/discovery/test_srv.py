@@ -43,14 +43,14 @@ class DnsServer(asyncio.DatagramProtocol):
 
 
 @asynccontextmanager
-async def records_of(server: DnsServer, interval: float = 5) -> AsyncIterator[SrvRecords]:
+async def records_of(server: DnsServer) -> AsyncIterator[SrvRecords]:
     transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
         lambda: server, local_addr=("127.0.0.1", 0)
     )
     resolver = Resolver(configure=False)
     resolver.nameservers, resolver.port = ["127.0.0.1"], transport.get_extra_info("sockname")[1]
     try:
-        yield SrvRecords(NAME, interval, parse_address, resolver)
+        yield SrvRecords(NAME, 5, parse_address, resolver)
     finally:
         transport.close()
 

@@ -5,16 +5,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
 from gateway.client.model_server import ModelServer
 from gateway.client.settings import ServerArguments
-from gateway.config import loads
 from gateway.runtime.app import Gateway
 from gateway.tools.cassettes.entries import Entry
 from gateway.tools.cassettes.files import CassetteFile, read
 from gateway.tools.cassettes.recorder import Bounds, Recorder
 from gateway.tools.cassettes.replaying import Replayed, Settings, replay
 from tests.interop.processes import free_port
+from tests.running_gateway import config_of
 
 WIRE_FORMS = tuple(protocols())
 GENEROUS = Bounds(1000, 2**30)
@@ -43,7 +42,7 @@ async def recorded(
 ) -> AsyncIterator[tuple[Gateway, Recorder]]:
     """A running gateway. Afterwards the cassette FILE in `folder` is complete."""
     recorder = Recorder(CassetteFile(folder / FILE), bounds, random)
-    gateway = Gateway(loads(text or configuration(), "test.yaml", catalog(), {}), tap=recorder.tap)
+    gateway = Gateway(config_of(text or configuration()), tap=recorder.tap)
     try:
         await gateway.start()
         yield gateway, recorder

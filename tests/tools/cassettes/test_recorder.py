@@ -8,15 +8,14 @@ import httpx
 import numpy as np
 import pytest
 
-from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ClientError
-from gateway.config import loads
 from gateway.core.errors import GatewayError, Status
 from gateway.core.operations import Operation
 from gateway.core.requests import Response
 from gateway.tools.cassettes.files import CassetteFile
 from gateway.tools.cassettes.recorder import Bounds
 from tests.cli.commands import gateway as command
+from tests.running_gateway import config_of
 from tests.tools.cassettes.recording import FILE, WIRE_FORMS, at, configuration, entries, recorded
 
 THETA = np.array([[0.5, -0.25]])
@@ -148,7 +147,7 @@ async def test_a_reload_goes_on_recording_and_a_second_run_appends(tmp_path: Pat
             httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['v2-rest'].address}") as client,
         ):
             await infer(client)
-            await gateway.reload(loads(f"{text}drain: {{timeout: 3}}", "test.yaml", catalog(), {}))
+            await gateway.reload(config_of(f"{text}drain: {{timeout: 3}}"))
             await infer(client)
     assert len(entries(tmp_path)) == 4
 

@@ -21,7 +21,7 @@ from gateway.tools.cassettes import report
 from gateway.tools.cassettes.files import CassetteFile
 from gateway.tools.cassettes.replaying import NoConnection, Settings
 from tests.interop.processes import free_port
-from tests.tls.running import reference
+from tests.running_gateway import reference
 from tests.tools.cassettes.recording import FILE, WIRE_FORMS, at, entries, recorded, replayed
 
 THETA = np.array([[0.5, -0.25]])

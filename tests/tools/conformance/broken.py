@@ -1,23 +1,19 @@
 """Servers that are wrong in one way: relays in front of a reference server that change what comes back."""
 
-import asyncio
 import json
 import select
 import socket
 import socketserver
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import grpc
 
-from gateway.assembly.reference import serve_reference
-from gateway.cli.options import catalog
-from gateway.config import reference_config
+from tests.in_thread import QuietHandler, in_thread
 from tests.limits import GENEROUS
 
 Change = Callable[[str, bytes, int, bytes], tuple[int, bytes]]
@@ -32,18 +28,6 @@ CODES = {each.name: each for each in grpc.StatusCode}
 
 class RpcFailure(Exception):  # noqa: N818 - a reply
     """A status other than OK, by its name."""
-
-
-@asynccontextmanager
-async def reference(protocol: str, model: str) -> AsyncIterator[str]:
-    """The address of a reference server."""
-    bind = f"{'tcp://' if protocol in ('mip', 'grps-brpc') else ''}127.0.0.1:0"
-    config = reference_config(protocol, bind, [model], catalog())
-    listener = await serve_reference(config, asyncio.get_running_loop().time)
-    try:
-        yield str(listener.address).removeprefix("tcp://")
-    finally:
-        await listener.drain(0)
 
 
 def members(path: str, **changed: Any) -> Change:
@@ -82,7 +66,7 @@ def lenient(body: bytes) -> Change:
 def over_http(upstream: str, change: Change, keep_alive: bool = True) -> Iterator[str]:
     """The address of a relay over HTTP."""
 
-    class Relay(BaseHTTPRequestHandler):
+    class Relay(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def _relay(self) -> None:
@@ -103,7 +87,7 @@ def over_http(upstream: str, change: Change, keep_alive: bool = True) -> Iterato
             self.wfile.write(body)
             connection.close()
 
-        do_GET = do_POST = _relay  # noqa: N815 - names of the base class
+        do_GET = do_POST = _relay
 
         def _body(self) -> bytes:
             if self.headers.get("Transfer-Encoding") != "chunked":
@@ -115,17 +99,14 @@ def over_http(upstream: str, change: Change, keep_alive: bool = True) -> Iterato
             self.rfile.readline()
             return body
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with _serving(ThreadingHTTPServer(("127.0.0.1", 0), Relay)) as address:
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Relay)) as address:
         yield address
 
 
 @contextmanager
 def over_tcp(upstream: str, change: ChangeBytes) -> Iterator[str]:
     """The address of a relay of byte streams."""
-    host, _, port = upstream.rpartition(":")
+    host, _, port = upstream.removeprefix("tcp://").rpartition(":")
 
     class Relay(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -150,7 +131,7 @@ def over_tcp(upstream: str, change: ChangeBytes) -> Iterator[str]:
 
     server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Relay)
     server.daemon_threads = True
-    with _serving(server) as address:
+    with in_thread(server) as address:
         yield address
 
 
@@ -187,16 +168,3 @@ def over_grpc(upstream: str, change: ChangeMessage) -> Iterator[str]:
     finally:
         server.stop(None).wait()
         channel.close()
-
-
-@contextmanager
-def _serving(server: socketserver.TCPServer) -> Iterator[str]:
-    _, port = server.socket.getsockname()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -13,6 +13,7 @@ from gateway.tools.conformance.flatbuffer import infer_request
 from gateway.tools.conformance.grps_rpc import grps_message
 from gateway.tools.conformance.inputs import parse_input
 from gateway.tools.conformance.transports import GRPS, TENSORFLOW, V2, message
+from tests.running_gateway import reference
 from tests.tools.conformance.broken import (
     Change,
     ChangeBytes,
@@ -25,7 +26,6 @@ from tests.tools.conformance.broken import (
     over_grpc,
     over_http,
     over_tcp,
-    reference,
 )
 
 FAIL, DEVIATES = Verdict.FAIL, Verdict.DEVIATES
@@ -47,10 +47,6 @@ def scaled(document: Any) -> Any:
 def outputs(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A V2 response with other outputs."""
     return lambda document: {**document, "outputs": [{**each, **change(each)} for each in document["outputs"]]}
-
-
-def cut_short(path: str, sent: bytes, status: int, body: bytes) -> tuple[int, bytes]:
-    return status, body[:-1] if b"binary_data_size" in body else body
 
 
 HTML = b"<h1>Error</h1>"

@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 
-from gateway.assembly.reference import serve_reference
-from gateway.cli.options import catalog
-from gateway.config import loads, reference_config
-from gateway.runtime.app import Gateway
 from gateway.tools.conformance import MODULES, suite
 from gateway.tools.conformance.check import Options, Outcome, Transcript, Verdict, run
 from gateway.tools.conformance.grps import DTYPES
 from gateway.tools.conformance.inputs import DATATYPES, parse_input
 from tests.limits import GENEROUS
+from tests.running_gateway import reference, running_gateway
 
 FINE = (Verdict.PASS, Verdict.NOT_APPLICABLE)
 MOST = 100
@@ -36,13 +33,8 @@ async def checked(protocol: str, address: str, options: Options) -> tuple[list[O
 
 async def of_reference(protocol: str, model: str, options: Options) -> tuple[list[Outcome], int]:
     """The checks of a reference server."""
-    bind = f"{'tcp://' if protocol in ('mip', 'grps-brpc') else ''}127.0.0.1:0"
-    config = reference_config(protocol, bind, [model], catalog())
-    listener = await serve_reference(config, asyncio.get_running_loop().time)
-    try:
-        return await checked(protocol, str(listener.address), options)
-    finally:
-        await listener.drain(0)
+    async with reference(protocol, model) as address:
+        return await checked(protocol, address, options)
 
 
 def unusual(outcomes: Sequence[Outcome]) -> list[Any]:
@@ -115,12 +107,8 @@ LISTENERS = {"graphpipe": "graphpipe", "mip": "mip", "v2-grpc": "grpc", "grps-gr
 
 async def of_two_models(path: str, model: str) -> tuple[list[Outcome], int]:
     """The checks of GraphPipe's server with the models `posterior` and `double`, at a path and for a model."""
-    config = reference_config("graphpipe", "127.0.0.1:0", ["posterior", "double"], catalog())
-    listener = await serve_reference(config, asyncio.get_running_loop().time)
-    try:
-        return await checked("graphpipe", f"http://{listener.address}{path}", Options(model, timeout=GENEROUS))
-    finally:
-        await listener.drain(0)
+    async with reference("graphpipe", "posterior", "double") as address:
+        return await checked("graphpipe", f"http://{address}{path}", Options(model, timeout=GENEROUS))
 
 
 @pytest.mark.parametrize(("path", "model"), [("/graphpipe/double", ""), ("", "double"), ("/", "double")])
@@ -136,18 +124,14 @@ async def test_a_graphpipe_url_with_a_path_is_one_models() -> None:
 
 @pytest.mark.parametrize("back", ["umbridge", "v2-grpc"])
 async def test_a_gateway_in_front_of_another_protocol_passes(back: str) -> None:
-    config = reference_config(back, "127.0.0.1:0", ["posterior"], catalog())
-    listener = await serve_reference(config, asyncio.get_running_loop().time)
-    address = f"{'http://' if back == 'umbridge' else ''}{listener.address}"
-    gateway = Gateway(loads(GATEWAY.replace("BACK", back).replace("ADDRESS", address), "test.yaml", catalog(), {}))
-    await gateway.start()
+    text = GATEWAY.replace("BACK", back).replace("ADDRESS", ("http://" if back == "umbridge" else "") + "SERVER")
     found = {}
-    try:
+    async with (
+        reference(back, "posterior") as server,
+        running_gateway(text.replace("SERVER", server)) as gateway,
+    ):
         for protocol in MODULES:
             place = str(gateway.state.listeners[LISTENERS.get(protocol, "http")].address)
             outcomes, _ = await checked(protocol, place, options(protocol, "posterior"))
             found[protocol] = unusual(outcomes)
-    finally:
-        await gateway.drain(0)
-        await listener.drain(0)
     assert found == {name: [] for name in MODULES}

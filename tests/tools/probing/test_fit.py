@@ -12,12 +12,10 @@ import pytest
 
 from gateway.assembly.forms import spoken
 from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.tools.probing.live import ERROR, OK, WARNING, Live, check_live
 from tests.interop.processes import free_port
+from tests.running_gateway import config_of, reference
 from tests.test_other_servers import ModelServer, serving
-from tests.tls.running import reference
 
 HEAD = 'listeners: [{name: a, bind: "127.0.0.1:8080", protocols: [v2-rest]}]\n'
 
@@ -27,7 +25,7 @@ async def live(backend: str, *models: str, route: str, listeners: str = HEAD, mo
         text = (
             f"{listeners}backends: {{b: {{protocol: {backend}, endpoints: ['{bound}']{more}}}}}\nroutes:\n  - {route}\n"
         )
-        return await check_live(loads(text, "test.yaml", catalog(), {}), protocols(), 10)
+        return await check_live(config_of(text), protocols(), 10)
 
 
 def signature(inputs: str, outputs: str = "{name: y, datatype: FP64, shape: [-1, -1]}") -> str:
@@ -117,7 +115,7 @@ async def test_batches_that_gather_cannot_make_are_a_warning(most: int, keys: st
     async with server_with_a_batch_size(most) as bound:
         backend = f"protocol: v2-rest, flavor: triton, endpoints: ['{bound}'], policies: [{{gather: {{{keys}}}}}]"
         text = f"{HEAD}backends: {{b: {{{backend}}}}}\nroutes: [{{match: {{model: double}}, backend: b}}]"
-        found = await check_live(loads(text, "test.yaml", catalog(), {}), protocols(), 10)
+        found = await check_live(config_of(text), protocols(), 10)
     assert not found.errors
     texts = [each.message for each in found.warnings]
     assert len(texts) == bool(warning)
@@ -150,7 +148,7 @@ async def test_a_server_that_describes_nothing_is_a_warning_unless_the_route_dec
     route = f"{{match: {{model: double}}, backend: b{declared}}}"
     text = f"{HEAD}backends: {{b: {{protocol: v1-rest, endpoints: ['127.0.0.1:{port}']}}}}\nroutes: [{route}]"
     async with serving(ModelServer({}, {"predictions": [[2.0]]}), port):
-        found = await check_live(loads(text, "test.yaml", catalog(), {}), protocols(), 10)
+        found = await check_live(config_of(text), protocols(), 10)
     assert not found.errors
     assert [each.result for each in found.rows] == [result]
     assert all("cannot confirm that it speaks v1-rest" in each.message for each in found.warnings)
@@ -162,7 +160,7 @@ async def test_an_endpoint_that_is_gone_is_an_error_at_its_address() -> None:
     text = (
         f"{HEAD}backends: {{b: {{protocol: v2-rest, endpoints: ['{bound}']}}}}\nroutes: [{{match: {{}}, backend: b}}]"
     )
-    found = await check_live(loads(text, "test.yaml", catalog(), {}), protocols(), 10)
+    found = await check_live(config_of(text), protocols(), 10)
     assert [each.location for each in found.errors] == [("backends", "b", "endpoints", 0, "address")]
 
 
@@ -199,7 +197,7 @@ V2_MODEL = {"name": "other", "version": "1", "extensions": []}
 )
 async def test_a_form_that_is_declared_and_answers_is_right(told: Mapping[str, object], ready: str, error: str) -> None:
     port = free_port()
-    config = loads(OWN_JSON.format(ready=ready, port=port), "test.yaml", catalog(), {})
+    config = config_of(OWN_JSON.format(ready=ready, port=port))
     async with serving(ModelServer(told, {}), port):
         found = await check_live(config, spoken(config), 10)
     about_own = [each.message for each in found.errors if "'own'" in each.message]
@@ -240,7 +238,7 @@ async def test_the_form_of_ray_serve_depends_on_the_prefixes_of_its_applications
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}"
-    config = loads(RAY.format(form=form, address=address), "test.yaml", catalog(), {})
+    config = config_of(RAY.format(form=form, address=address))
     async with server:
         found = await check_live(config, spoken(config), 10)
     assert [row.result for row in found.rows] == [ERROR if error else OK]
@@ -261,6 +259,6 @@ routes:
   - {{match: {{model: posterior}}, backend: own}}
   - {{match: {{model: "*"}}, backend: other}}
 """
-    found = await check_live(loads(text, "test.yaml", catalog(), {}), protocols(), 10)
+    found = await check_live(config_of(text), protocols(), 10)
     assert [(each.backend, each.result) for each in found.rows] == [("own", OK), ("other", ERROR)]
     assert "connection refused" in found.errors[0].message

@@ -3,10 +3,8 @@
 import pytest
 
 from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.tools.probing.live import ERROR, OK, WARNING, Live, check_live
-from tests.tls.running import reference
+from tests.running_gateway import config_of, reference
 
 TEXT = """listeners: [{{name: a, bind: "127.0.0.1:8080", protocols: [v2-rest]}}]
 backends: {{b: {{protocol: {protocol}, endpoints: ['{bound}']}}}}
@@ -25,7 +23,7 @@ async def live(predicted: str, heat: str = "x", misfit: str = "misfit") -> Live:
     async with reference("v2-grpc", "tests.graph_models:heat", "tests.graph_models:misfit") as bound:
         text = TEXT.format(protocol="v2-grpc", bound=bound, predicted=predicted, heat=heat)
         text = text.replace("model: misfit", f"model: {misfit}")
-        return await check_live(loads(text, "test.yaml", catalog(), {}), protocols(), 10)
+        return await check_live(config_of(text), protocols(), 10)
 
 
 async def test_a_graph_that_fits() -> None:
@@ -71,7 +69,7 @@ async def test_a_model_without_metadata_is_a_warning() -> None:
     async with reference("graphpipe", "tests.graph_models:heat") as bound:
         text = TEXT.format(protocol="graphpipe", bound=bound, predicted="$forward", heat="x")
         text = text.replace("      likelihood:", "      #").replace("$likelihood.log", "$forward.temperature")
-        found = await check_live(loads(text, "test.yaml", catalog(), {}), protocols(), 10)
+        found = await check_live(config_of(text), protocols(), 10)
     assert found.errors == ()
     [warning] = found.warnings
     assert warning.location == ("models", "posterior", "outputs", "logdensity")

@@ -15,12 +15,12 @@ from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.client import Tls
 from gateway.config import loads_with_warnings, reference_config
-from gateway.tools.probing.asking import FormFinding, ProbeReply, ServerAccess
+from gateway.tools.probing.asking import ProbeReply, ServerAccess
 from gateway.tools.probing.probe import Probed, ProbeVerdict, probe
 from gateway.tools.probing.stanza import WrittenBackend, WrittenListener, backend_name, configuration
 from tests.limits import GENEROUS
+from tests.running_gateway import reference
 from tests.tls.certificates import Authority
-from tests.tls.running import reference
 
 WIRE_FORMS = tuple(protocols())
 TELLING = tuple(name for name in WIRE_FORMS if name not in ("mip", "graphpipe", "tfs-grpc"))
@@ -230,12 +230,8 @@ async def test_a_graphpipe_server_with_many_models_gets_an_address_without_one()
 @pytest.mark.parametrize("protocol", [name for name, each in protocols().items() if each.transport == "tcp"])
 async def test_a_unix_socket(protocol: str, tmp_path: Path) -> None:
     path = f"{tmp_path}/s"
-    config = reference_config(protocol, f"unix://{path}", ["double"], catalog())
-    listener = await serve_reference(config, asyncio.get_running_loop().time)
-    try:
+    async with reference(protocol, "double", bind=f"unix://{path}"):
         found = await probed(f"unix://{path}")
-    finally:
-        await listener.drain(0)
     assert [each.protocol for each in found.spoken] == [protocol]
     assert found.spoken[0].address == f"unix://{path}"
 
@@ -287,10 +283,6 @@ async def test_a_silent_port_is_given_up() -> None:
 async def test_a_port_that_closes_every_connection_is_none() -> None:
     async with port(closing) as address:
         assert (await probed(address)).verdict is ProbeVerdict.OTHER
-
-
-def finding(found: Probed, protocol: str) -> FormFinding:
-    return next(each for each in found.findings if each.candidate.protocol.name == protocol)
 
 
 @pytest.mark.long

@@ -1,7 +1,7 @@
 """Protocols that are nothing but methods, raw clients and raw servers."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -124,9 +124,6 @@ class Held:
             self.cancelled.set()
             raise
         return Message(parts=message.parts)
-
-
-Serve = Callable[[bytes, Any], Awaitable[bytes]]
 
 
 class Server:

@@ -17,9 +17,9 @@ from gateway.core.transport import Destination, Exchanges
 from gateway.routing.endpoint import Endpoint as RoutedEndpoint
 from gateway.transports.http.client.connector import HttpConnector
 from gateway.transports.http.server.listener import HttpListener
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, settle
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
-from tests.transports.http.client.endpoint import Endpoint, Handle, read_request, serving
+from tests.transports.http.client.endpoint import Endpoint, read_request, serving
 from tests.transports.http.server.toy_listener import (
     connected,
     read_all,
@@ -29,6 +29,7 @@ from tests.transports.http.server.toy_listener import (
     toy,
     unused,
 )
+from tests.transports.raw_server import Handle
 
 
 class PieceCutter:
@@ -180,8 +181,7 @@ async def test_much_goes_through_a_client_that_reads_slowly() -> None:
 
     async with between(handle) as listener, connected(listener) as (reader, writer):
         await send_whole(writer, LAST)
-        for _ in range(2000):
-            await asyncio.sleep(0)
+        await settle(2000)
         assert written < count // 2
         said = await read_all(reader)
     assert said.count(b"x") == count * len(piece) + CHUNKED.count(b"x")

@@ -21,7 +21,8 @@ from gateway.core.tensors import tensor
 from gateway.transports.inflate import IN_THREAD
 from gateway.transports.tcp.client_connection import MAX_UNREQUESTED, TcpClientConnection
 from gateway.transports.tcp.connector import TcpConnector
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
+from tests.transports.raw_server import raw_server
 from tests.transports.tcp.toy_protocol import (
     HEADED,
     HEADER,
@@ -31,7 +32,6 @@ from tests.transports.tcp.toy_protocol import (
     connecting,
     packet,
     read_packet,
-    serving,
     squeezed,
     tag_of,
 )
@@ -60,7 +60,7 @@ class Upper:
 
 async def test_a_connection_is_kept() -> None:
     upper = Upper()
-    async with serving(upper) as address, connecting(address) as connector:
+    async with raw_server(upper) as address, connecting(address) as connector:
         for text in ("one", "two"):
             assert body_of(await connector.exchange(ask(text))) == text.upper()
     assert upper.connections == 1
@@ -68,7 +68,7 @@ async def test_a_connection_is_kept() -> None:
 
 async def test_a_kept_connection_that_the_endpoint_closed_is_not_used() -> None:
     upper = Upper(per_connection=1)
-    async with serving(upper) as address, connecting(address) as connector:
+    async with raw_server(upper) as address, connecting(address) as connector:
         for text in ("one", "two"):
             assert body_of(await connector.exchange(ask(text))) == text.upper()
             await asyncio.sleep(0.01)  # else the loop has not noticed the end, and the call itself fails
@@ -85,20 +85,20 @@ async def test_a_connection_per_call_where_the_endpoint_wants_it() -> None:
         assert await reader.read() == b""
         closed.put_nowait(None)
 
-    async with serving(handle) as address, connecting(address, per_call=True) as connector:
+    async with raw_server(handle) as address, connecting(address, per_call=True) as connector:
         for text in ("one", "two"):
             assert body_of(await connector.exchange(ask(text))) == text.upper()
             await closed.get()
 
 
 async def test_over_a_unix_socket(tmp_path: Path) -> None:
-    async with serving(Upper(), tmp_path / "s") as address, connecting(address, per_call=True) as connector:
+    async with raw_server(Upper(), path=tmp_path / "s") as address, connecting(address, per_call=True) as connector:
         assert body_of(await connector.exchange(ask("one"))) == "ONE"
 
 
 async def test_calls_at_once_have_a_connection_each_where_there_are_no_tags() -> None:
     upper = Upper()
-    async with serving(upper) as address, connecting(address) as connector:
+    async with raw_server(upper) as address, connecting(address) as connector:
         replies = await asyncio.gather(*(connector.exchange(ask(f"n{at}")) for at in range(8)))
     assert [body_of(reply) for reply in replies] == [f"N{at}" for at in range(8)]
     assert upper.connections == 8
@@ -106,7 +106,7 @@ async def test_calls_at_once_have_a_connection_each_where_there_are_no_tags() ->
 
 async def test_a_large_message_both_ways() -> None:
     text = "ab" * 5_000_000
-    async with serving(Upper()) as address, connecting(address, limits=Limits(message=2**24)) as connector:
+    async with raw_server(Upper()) as address, connecting(address, limits=Limits(message=2**24)) as connector:
         assert body_of(await connector.exchange(ask(text))) == text.upper()
 
 
@@ -125,7 +125,7 @@ async def test_tagged_calls_share_a_connection_and_take_their_replies_in_any_ord
             writer.write(packet(text.upper(), tag))
         await reader.read()
 
-    async with serving(handle) as address, connecting(address, TAGGED) as connector:
+    async with raw_server(handle) as address, connecting(address, TAGGED) as connector:
         replies = await asyncio.gather(*(connector.exchange(ask(f"n{at}")) for at in range(20)))
     assert [body_of(reply) for reply in replies] == [f"N{at}" for at in range(20)]
     assert len({tag_of(reply) for reply in replies}) == 20
@@ -143,7 +143,7 @@ async def test_a_tagged_call_that_is_given_up_leaves_the_others_alone() -> None:
             writer.write(packet(text.upper(), tag))
         await reader.read()
 
-    async with serving(handle) as address, connecting(address, TAGGED) as connector:
+    async with raw_server(handle) as address, connecting(address, TAGGED) as connector:
         first, second = (asyncio.ensure_future(connector.exchange(ask(text))) for text in ("one", "two"))
         await come.wait()
         first.cancel()
@@ -163,7 +163,7 @@ async def test_when_a_shared_connection_ends_all_its_calls_fail_and_the_next_has
         if connections > 1:
             writer.write(packet(text.upper(), tag))
 
-    async with serving(handle) as address, connecting(address, TAGGED) as connector:
+    async with raw_server(handle) as address, connecting(address, TAGGED) as connector:
         failures = await asyncio.gather(*(connector.exchange(ask(t)) for t in "ab"), return_exceptions=True)
         assert [isinstance(each, TransportError) and each.sent for each in failures] == [True, True]
         lost, got = await asyncio.gather(*(connector.exchange(ask(t)) for t in "cd"), return_exceptions=True)
@@ -180,7 +180,7 @@ async def test_hundreds_of_calls_in_flight_on_one_connection() -> None:
             writer.write(packet(text.upper(), tag))
         await reader.read()
 
-    async with serving(handle) as address, connecting(address, TAGGED) as connector:
+    async with raw_server(handle) as address, connecting(address, TAGGED) as connector:
         replies = await asyncio.gather(*(connector.exchange(ask(f"n{at}")) for at in range(500)))
     assert [body_of(reply) for reply in replies] == [f"N{at}" for at in range(500)]
 
@@ -193,7 +193,7 @@ async def test_a_call_with_a_wrong_tag_in_its_reply_is_free_when_it_is_given_up(
             tag, text = await read_packet(reader)
             writer.write(packet(text.upper(), tag + 1_000_000 if text == "lost" else tag))
 
-    async with serving(handle) as address, connecting(address, TAGGED) as connector:
+    async with raw_server(handle) as address, connecting(address, TAGGED) as connector:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await connector.exchange(ask("lost"))
@@ -209,7 +209,7 @@ async def test_a_flood_of_unrequested_replies_ends_the_connection() -> None:
             writer.write(packet("stray", 4711) * 100)
             await writer.drain()
 
-    async with serving(handle) as address:
+    async with raw_server(handle) as address:
         error = await fails(address, framing=TAGGED)
     assert (error.status, error.sent) == (Status.INTERNAL, True)
     assert error.message == "reply: more than 1000 unexpected replies"
@@ -221,7 +221,7 @@ async def test_the_tail_of_a_late_reply_is_not_read_as_the_next() -> None:
         writer.write(packet(text.upper(), tag) + b"\0")
         await reader.read()
 
-    async with serving(handle) as address, connecting(address, TAGGED) as connector:
+    async with raw_server(handle) as address, connecting(address, TAGGED) as connector:
         for text in ("one", "two"):
             assert body_of(await connector.exchange(ask(text))) == text.upper()
 
@@ -245,7 +245,7 @@ async def test_after_a_call_in_vain_on_a_silent_connection_the_next_has_a_new_on
             tag, text = await read_packet(reader)
             writer.write(packet(text.upper(), tag))
 
-    async with serving(handle) as address, connecting(address, HEADED) as connector:
+    async with raw_server(handle) as address, connecting(address, HEADED) as connector:
         got = []
         for _ in range(3):
             with suppress(TimeoutError):
@@ -268,7 +268,7 @@ async def test_calls_that_still_wait_on_a_silent_connection_get_their_replies() 
         closed.set_result(await reader.read())
 
     closed: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    async with serving(handle) as address, connecting(address, TAGGED) as connector:
+    async with raw_server(handle) as address, connecting(address, TAGGED) as connector:
         patient = asyncio.ensure_future(connector.exchange(ask("patient")))
         await go.wait()
         go.clear()
@@ -292,7 +292,7 @@ async def test_late_replies_are_no_flood() -> None:
         writer.write(b"".join(packet(text, late) for late, text in asked if text == "late") + packet(last.upper(), tag))
         await reader.read()
 
-    async with serving(handle) as address, connecting(address, TAGGED) as connector:
+    async with raw_server(handle) as address, connecting(address, TAGGED) as connector:
         calls = [asyncio.ensure_future(connector.exchange(ask("late"))) for _ in range(count)]
         await connector.exchange(ask("now"))
         await given_up.wait()
@@ -310,7 +310,7 @@ async def test_the_time_that_is_left_goes_with_the_request() -> None:
         return message
 
     framing = replace(TAGGED, tag=lambda message: 1 + tag_of(message), retag=retag)
-    async with serving(Upper()) as address, connecting(address, framing) as connector:
+    async with raw_server(Upper()) as address, connecting(address, framing) as connector:
         deadline = asyncio.get_running_loop().time() + 1000
         await connector.exchange(replace(ask("one"), deadline=deadline))
     assert told[0] is not None
@@ -324,7 +324,7 @@ async def test_nothing_is_sent_after_the_deadline() -> None:
         writer.write(packet("IN TIME", tag))
         await reader.read()
 
-    async with serving(handle) as address, connecting(address, TAGGED) as connector:
+    async with raw_server(handle) as address, connecting(address, TAGGED) as connector:
         passed = asyncio.get_running_loop().time()
         with pytest.raises(TransportError, match="the deadline passed before the gateway sent the request") as failure:
             await connector.exchange(replace(ask("late"), deadline=passed))
@@ -342,7 +342,7 @@ async def test_calls_do_not_pile_up_behind_an_endpoint_that_does_not_read() -> N
             tag, text = await read_packet(reader)
             writer.write(packet(text[:1], tag))
 
-    async with serving(handle) as address, connecting(address, TAGGED, limits=Limits(message=2**24)) as connector:
+    async with raw_server(handle) as address, connecting(address, TAGGED, limits=Limits(message=2**24)) as connector:
         calls = [asyncio.ensure_future(connector.exchange(ask("x" * 10_000_000))) for _ in range(10)]
         await come.wait()
         await asyncio.wait(calls, timeout=0.1)
@@ -360,7 +360,7 @@ async def test_a_call_that_was_never_written_says_so() -> None:
         come.set()
         await go.wait()
 
-    async with serving(handle) as address, connecting(address, TAGGED, limits=Limits(message=2**24)) as connector:
+    async with raw_server(handle) as address, connecting(address, TAGGED, limits=Limits(message=2**24)) as connector:
         calls = [asyncio.ensure_future(connector.exchange(ask("x" * 10_000_000))) for _ in range(10)]
         await come.wait()
         await asyncio.wait(calls, timeout=0.1)
@@ -377,8 +377,7 @@ class Slow(TcpConnector):
 
     async def _connect(self, deadline: float | None) -> TcpClientConnection:
         connection = await super()._connect(deadline)
-        while not connection._transport.is_closing():  # noqa: ASYNC110 - no event tells it
-            await asyncio.sleep(0)
+        await until(lambda: connection._transport.is_closing(), 0)
         return connection
 
 
@@ -395,7 +394,7 @@ async def test_an_endpoint_that_closes_each_connection_at_once(protocol: str, kn
     form = protocols()[protocol]
     assert isinstance(form.binding, StreamBinding)
     request = Request(Operation.INFER, model="m", inputs=(tensor("x", np.array([[1.0]])),))
-    async with serving(handle) as address:
+    async with raw_server(handle) as address:
         connector = (Slow if knows else TcpConnector)(
             address, framing=form.binding.framing, connection_per_call=False, limits=Limits()
         )
@@ -418,7 +417,7 @@ async def test_a_compressed_reply_is_inflated(size: int) -> None:
         await reader.read()
 
     limits = Limits(message=2**20)
-    async with serving(handle) as address, connecting(address, SQUEEZING, limits=limits) as connector:
+    async with raw_server(handle) as address, connecting(address, SQUEEZING, limits=limits) as connector:
         assert body_of(await connector.exchange(ask("a"))) == "a" * size
 
 
@@ -435,7 +434,7 @@ async def test_a_reply_that_cannot_be_inflated(reply: bytes, why: str) -> None:
         writer.write(reply)
         await reader.read()
 
-    async with serving(handle) as address:
+    async with raw_server(handle) as address:
         error = await fails(address, framing=SQUEEZING)
     assert (error.reason, error.sent) == (Reason.INVALID_OUTPUT, True)
     assert error.message.startswith(why)
@@ -447,7 +446,7 @@ async def test_a_reply_beyond_the_limit_leaves_the_other_calls_alone() -> None:
             tag, text = await read_packet(reader)
             writer.write(packet(text * (100_000 if text == "big!" else 1), tag))
 
-    async with serving(handle) as address, connecting(address, HEADED) as connector:
+    async with raw_server(handle) as address, connecting(address, HEADED) as connector:
         replies = await asyncio.gather(*(connector.exchange(ask(text)) for text in ("one", "big!", "two")))
         assert [body_of(reply) for reply in replies] == ["one", "big!", "two"]
         assert len(connector._connections._open) == 1
@@ -480,7 +479,7 @@ async def test_a_malformed_reply_fails_the_call(reply: bytes, status: Status, wh
         await read_packet(reader)
         writer.write(reply)
 
-    async with serving(handle) as address:
+    async with raw_server(handle) as address:
         error = await fails(address)
     assert (error.status, error.sent) == (status, True)
     assert error.message.startswith(why)
@@ -528,7 +527,7 @@ async def test_a_call_that_is_given_up_closes_its_connection() -> None:
         await reader.read()
         ended.set()
 
-    async with serving(handle) as address, connecting(address) as connector:
+    async with raw_server(handle) as address, connecting(address) as connector:
         call = asyncio.ensure_future(connector.exchange(ask("one")))
         await began.wait()
         call.cancel()
@@ -547,7 +546,7 @@ async def test_unrequested_bytes_are_not_taken_for_a_reply() -> None:
         sent.set()
         await reader.read()
 
-    async with serving(handle) as address, connecting(address) as connector:
+    async with raw_server(handle) as address, connecting(address) as connector:
         for text in ("one", "two"):
             assert body_of(await connector.exchange(ask(text))) == text.upper()
             await sent.wait()
@@ -565,7 +564,7 @@ async def test_closing_waits_for_a_connection_that_was_opened_after_another_was_
             asked.set()
             await reader.read()
 
-    async with serving(one_reply_then_silence) as address, connecting(address) as connector:
+    async with raw_server(one_reply_then_silence) as address, connecting(address) as connector:
         await connector.exchange(ask("one"))
         running = asyncio.ensure_future(connector.exchange(ask("two")))
         async with asyncio.timeout(GENEROUS):
@@ -584,7 +583,7 @@ async def test_closing_fails_running_and_later_exchanges() -> None:
         come.set()
         await reader.read()
 
-    async with serving(handle) as address, connecting(address) as connector:
+    async with raw_server(handle) as address, connecting(address) as connector:
         call = asyncio.ensure_future(connector.exchange(ask("one")))
         await come.wait()
         await connector.close()
@@ -595,7 +594,7 @@ async def test_closing_fails_running_and_later_exchanges() -> None:
 
 
 async def test_with_an_ip_the_name_is_not_looked_up() -> None:
-    async with serving(Upper()) as address:
+    async with raw_server(Upper()) as address:
         port = address.rpartition(":")[2]
         connector = TcpConnector(
             f"models.invalid:{port}", framing=HEADED, connection_per_call=False, limits=Limits(), ip="127.0.0.1"

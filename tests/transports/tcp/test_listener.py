@@ -16,6 +16,7 @@ from gateway.core.transport import Exchanges
 from gateway.transports.tcp.listener import TcpListener
 from gateway.transports.tcp.server_connection import MESSAGES_PER_TURN
 from gateway.transports.timeouts import Timeouts
+from tests.limits import until
 from tests.transports.tcp.test_server_connection import PausedExchange
 from tests.transports.tcp.toy_protocol import (
     HEADER,
@@ -44,8 +45,7 @@ async def begun(listener: TcpListener) -> "asyncio.Task[int]":
     """A drain that has closed the listener's sockets."""
     assert listener._server is not None
     server, draining = listener._server, asyncio.ensure_future(listener.drain(1000))
-    while server.is_serving():  # noqa: ASYNC110 (nothing tells when it is closed)
-        await asyncio.sleep(0)
+    await until(lambda: not server.is_serving(), 0)
     return draining
 
 

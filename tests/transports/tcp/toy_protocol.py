@@ -5,7 +5,6 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from struct import Struct
 from typing import Any
 
@@ -166,42 +165,6 @@ async def read_packet(reader: asyncio.StreamReader) -> tuple[int, str]:
 async def within_bound(awaitable: Awaitable[Any]) -> Any:
     async with asyncio.timeout(GENEROUS):
         return await awaitable
-
-
-Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-@asynccontextmanager
-async def serving(handle: Handle, path: Path | None = None) -> AsyncIterator[str]:
-    """A raw server; yields its address. A connection is closed when its handler returns."""
-    handlers: set[asyncio.Task[None]] = set()
-
-    async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        handlers.add(task)
-        try:
-            await handle(reader, writer)
-        except (ConnectionError, asyncio.CancelledError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            handlers.discard(task)
-            writer.close()
-
-    if path is None:
-        server = await asyncio.start_server(accepted, "127.0.0.1", 0)
-        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    else:
-        server = await asyncio.start_unix_server(accepted, path)
-        address = f"unix://{path}"
-    try:
-        async with asyncio.timeout(GENEROUS):
-            yield address
-    finally:
-        server.close()
-        for task in list(handlers):
-            task.cancel()
-        await asyncio.gather(*handlers, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from struct import pack
 
 import cramjam
-import numpy as np
 import pytest
 
 from gateway.core import exchange
@@ -16,11 +15,11 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.messages import Message
 from gateway.core.operations import Operation
-from gateway.core.protocol import Limits, ListenerSettings, Target
+from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.requests import DEFAULT_TRANSLATE, Request, Response
 from gateway.core.tensors import tensor
 from gateway.protocols.grps import GRPS_BRPC
-from gateway.protocols.grps.brpc.frames import correlation_field, read_frame, read_meta
+from gateway.protocols.grps.brpc.frames import read_frame, read_meta
 from gateway.protocols.grps.brpc.meta import SERVICE
 from gateway.protocols.grps.schema import RpcMeta
 from tests.protocols.grps.brpc.recorded import (
@@ -35,20 +34,7 @@ from tests.protocols.grps.brpc.recorded import (
     joined,
     written,
 )
-from tests.protocols.grps.brpc.test_client import outputs_of, reported_error
-
-LISTENER = ListenerSettings("brpc")
-TARGET = Target("grps", "127.0.0.1:7081")
-ID = correlation_field(NUMBER)
-OK = bytes.fromhex("0a09 08c801 1202 4f4b 1801")
-FP32 = np.float32
-
-
-def ask(**meta: object) -> bytes:
-    """A meta that asks for Predict, with more."""
-    request = {"service_name": SERVICE, "method_name": "Predict"}
-    fields: dict[str, object] = {"request": request, "correlation_id": NUMBER, **meta}
-    return bytes(RpcMeta(**fields).SerializePartialToString())
+from tests.protocols.grps.brpc.test_client import FP32, ID, LISTENER, OK, ask, outputs_of, reported_error
 
 
 def decoded(data: bytes, listener: ListenerSettings = LISTENER, received: float = 0.0) -> Request:

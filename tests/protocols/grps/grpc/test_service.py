@@ -29,11 +29,6 @@ DOUBLED = "0a0908c80112024f4b18012a180a160a017810071a0103520c0000004000008040000
 OK = "0a0908c80112024f4b1801"
 
 
-either = pytest.mark.parametrize(
-    ("method", "operation"), [("Predict", Operation.INFER), ("PredictStreaming", Operation.STREAM)]
-)
-
-
 def path(method: str) -> str:
     return f"/grps.protos.v1.GrpsService/{method}"
 

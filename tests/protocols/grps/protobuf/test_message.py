@@ -14,8 +14,8 @@ LIMIT = 2**20
 OK = GrpsStatus(200, "OK", SUCCESS)
 
 
-def bytes_tensor(element: bytes, name: str = "", content_type: str = "") -> Tensor:
-    return Tensor(name, Datatype.BYTES, (1,), len(element).to_bytes(4, "little") + element, content_type)
+def bytes_tensor(element: bytes, content_type: str = "") -> Tensor:
+    return Tensor("", Datatype.BYTES, (1,), len(element).to_bytes(4, "little") + element, content_type)
 
 
 def floats(*numbers: float) -> Tensor:

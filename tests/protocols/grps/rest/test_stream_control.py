@@ -17,7 +17,8 @@ from gateway.core.requests import DEFAULT_TRANSLATE, Response
 from gateway.protocols.grps import GRPS_REST
 from tests.protocols.grps.rest.wire import JSON, LISTENER, OCTETS, PREDICT, TARGET, call
 from tests.protocols.grps.values import inference, numbers, texts
-from tests.tls.running import at, config, connected, reference, running
+from tests.running_gateway import config_of, reference, running_gateway
+from tests.tls.running import at, connected
 
 X = numbers("x", Datatype.FP32, 1, 2)
 X_JSON = b'{"gtensors":{"tensors":[{"name":"x","dtype":"DT_FLOAT32","shape":[2],"flat_float32":[1.0,2.0]}]}}'
@@ -191,7 +192,7 @@ def test_settings_that_cannot_be_used(settings: dict[str, str], key: str, told: 
 def test_a_wrong_setting_is_told_with_its_place(listener: str, backend: str, told: str) -> None:
     text = ROW.format(listener="X", address="127.0.0.1:1", backend=f", settings: {backend}")
     with pytest.raises(ConfigError) as caught:
-        config(text.replace("{grps-rest: X}", listener))
+        config_of(text.replace("{grps-rest: X}", listener))
     assert told in str(caught.value).removeprefix("test.yaml:")
 
 
@@ -235,12 +236,12 @@ async def test_two_gateways_that_are_asked_in_different_ways(front: str, behind:
     query, headers, member = MODES[front]
     async with (
         reference("grps-rest", "double") as address,
-        running(ROW.format(listener=settings(behind), address=address, backend="")) as second,
+        running_gateway(ROW.format(listener=settings(behind), address=address, backend="")) as second,
     ):
         further = f", settings: {settings(behind)}"
         listener = f"{{ctrl_mode: {front}, ctrl_key: go, res_content_type: text/event-stream}}"
         text = ROW.format(listener=listener, address=f"127.0.0.1:{at(second, 'http')}", backend=further)
-        async with running(text) as first:
+        async with running_gateway(text) as first:
             streamed = await answer(at(first, "http"), query, headers, DOUBLES % member)
             whole = await answer(at(first, "http"), "", "", DOUBLES % "")
     assert "\r\ntransfer-encoding: chunked" in streamed[0]
@@ -256,7 +257,7 @@ async def test_two_gateways_that_are_asked_in_different_ways(front: str, behind:
 async def test_a_compressed_body_is_not_asked() -> None:
     async with reference("grps-rest", "double") as address:
         text = ROW.format(listener=settings("body"), address=address, backend="")
-        async with running(text) as gateway:
+        async with running_gateway(text) as gateway:
             head, body = await answer(at(gateway, "http"), "", "Content-Encoding: gzip\r\n", "x")
     assert head.startswith("http/1.1 400 ")
     assert "send it uncompressed" in json.loads(body)["status"]["msg"]

@@ -28,7 +28,7 @@ from gateway.transports.timeouts import Timeouts
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, Peer
 from tests.core.http2.conversation import OPENING, fields, request
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, settle, until
 from tests.transports.grpc.toy import CHAT, OTHER, SMALL, TOY, Held, echo, echo_twice, refuse
 from tests.transports.grpc.toy import LOOPS as LOOPS
 
@@ -523,8 +523,7 @@ async def test_a_client_that_cancels_as_many_as_it_may_and_asks_again_at_once_is
         try:
             return await held(message, protocol)
         finally:  # as calls do whose cancellation goes through several tasks
-            for _ in range(4):
-                await asyncio.sleep(0)
+            await settle(4)
 
     async with listening(exchange) as listener, connected(listener) as peer:
         for _ in range(4):
@@ -559,16 +558,14 @@ async def test_replies_that_a_client_does_not_read_are_counted(leave: bool) -> N
         async with connected(listener) as peer:
             for stream in (1, 3):
                 peer.send(request(stream))
-            while PROCESS_MEMORY.used < before + large:  # noqa: ASYNC110 - nothing tells of it
-                await asyncio.sleep(0.005)
+            await until(lambda: PROCESS_MEMORY.used >= before + large)
             assert PROCESS_MEMORY.used <= before + 2 * large + 10
             if not leave:
                 peer.send(http2.window_update(0, 2**30), http2.window_update(1, 2**30), http2.window_update(3, 2**30))
                 await answer(peer, 1)
                 while PROCESS_MEMORY.used != before:
                     await peer.frame()
-        while PROCESS_MEMORY.used != before:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        await until(lambda: PROCESS_MEMORY.used == before)
 
 
 @pytest.mark.parametrize(("ping_interval", "is_open"), [(0.0, True), (9.0, False)])

@@ -1,7 +1,7 @@
 """A raw server: the test decides every byte that it sends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,9 +11,8 @@ import uvloop
 from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits
 from gateway.transports.http.client.connector import HttpConnector
-from tests.limits import GENEROUS
-
-Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+from tests.paused_server import port_of
+from tests.transports.raw_server import Handle, raw_server
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 """Imported by modules whose tests run on both."""
@@ -59,30 +58,9 @@ class Endpoint:
 
 @asynccontextmanager
 async def serving(handle: Handle, *, port: int = 0, **options: Any) -> AsyncIterator[int]:
-    """Serve on the loopback; yields the port. A connection is closed when its handler returns."""
-    handlers: set[asyncio.Task[None]] = set()
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        handlers.add(task)
-        try:
-            await handle(reader, writer)
-        except (ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            handlers.discard(task)
-            writer.close()
-
-    server = await asyncio.start_server(connected, "127.0.0.1", port, **options)
-    try:
-        async with asyncio.timeout(GENEROUS):
-            yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        for task in list(handlers):
-            task.cancel()
-        await asyncio.gather(*handlers, return_exceptions=True)
+    """The port of a raw server."""
+    async with raw_server(handle, port=port, **options) as address:
+        yield port_of(address)
 
 
 @asynccontextmanager

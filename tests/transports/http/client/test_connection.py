@@ -13,6 +13,7 @@ from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
 from gateway.transports.http.client.connection import SCRATCH_BYTES
 from gateway.transports.http.client.reply import ReplyReader
+from tests.limits import settle, until
 from tests.traced import traced
 from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
@@ -127,8 +128,7 @@ async def test_a_reply_that_comes_before_the_request_is_written_is_delivered(clo
         for _ in range(3):
             reply = await connector.exchange(post(memoryview(bytes(64 * MIB))))
             assert (reply.status, reply.body) == (413, b"big")
-        while ended < 3:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: ended >= 3, 0)
 
 
 CUT = [
@@ -244,8 +244,7 @@ async def test_cancelling_at_any_moment_leaves_other_exchanges_alone(turns: int)
     async with serving(handle) as port, connecting(port) as connector:
         await connector.exchange(post(b"0"))
         first = asyncio.ensure_future(connector.exchange(post(b"1")))
-        for _ in range(turns):
-            await asyncio.sleep(0)
+        await settle(turns)
         first.cancel()
         assert (await connector.exchange(post(b"2"))).body == b"2"
         await asyncio.gather(first, return_exceptions=True)

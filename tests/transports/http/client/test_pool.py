@@ -17,6 +17,7 @@ from gateway.transports.http.client.connection import HttpClientConnection
 from gateway.transports.http.client.connector import HttpConnector
 from gateway.transports.sockets import Unconfirmed, keep_probing
 from gateway.transports.timeouts import HttpEndpointTimeouts
+from tests.limits import until
 from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
 
@@ -205,8 +206,7 @@ async def test_closing_ends_idle_and_busy_connections() -> None:
             await busy
         with pytest.raises(TransportError, match="the gateway has closed the connector") as caught:
             await connector.exchange(GET)
-        while len(ends) < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: len(ends) >= 2, 0)
     assert not caught.value.sent
 
 

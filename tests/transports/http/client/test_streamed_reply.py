@@ -13,6 +13,7 @@ from gateway.core.messages import Message
 from gateway.core.protocol import Limits
 from gateway.transports.http.client.connection import HttpClientConnection
 from gateway.transports.http.client.connector import HttpConnector
+from tests.limits import settle
 from tests.transports.http.client.endpoint import GET, JSON, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
 from tests.transports.http.line_framing import LINES
@@ -267,8 +268,7 @@ async def test_messages_that_are_not_pulled_stay_with_the_endpoint() -> None:
 
     async with serving(handle) as port, streaming(port) as replies:
         await anext(replies)
-        for _ in range(1000):
-            await asyncio.sleep(0)
+        await settle(1000)
         assert written < count // 2
         left = [each async for each in replies]
     assert len(left) == count - 1
@@ -294,8 +294,7 @@ async def test_a_request_waits_for_who_pulls_its_reply_without_keeping_the_loop_
 
     async def is_still() -> bool:
         before = looks
-        for _ in range(1000):
-            await asyncio.sleep(0)
+        await settle(1000)
         return looks == before
 
     quiet = HttpClientConnection.is_quiet

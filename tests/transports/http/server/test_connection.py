@@ -10,7 +10,7 @@ from gateway.core.errors import Reason, refusal
 from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits, Protocol
 from gateway.transports.timeouts import Timeouts
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, settle
 from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 from tests.transports.http.server.toy_listener import (
     connected,
@@ -116,8 +116,7 @@ async def test_a_client_that_sends_ahead_is_held_back_while_its_request_is_in_fl
         await paused.requests.get()
         writer.write(flood)
         # the kernel's buffers and ours fill; everything else stays with the client
-        for _ in range(1000):
-            await asyncio.sleep(0)
+        await settle(1000)
         assert writer.transport.get_write_buffer_size() > len(flood) // 4
         paused.resume.set()
         assert await read_reply(reader) == SAID
@@ -134,8 +133,7 @@ async def test_an_unread_reply_pauses_the_connection_until_it_is_read() -> None:
 
     async with listening(big) as listener, connected(listener) as (reader, writer):
         await send_whole(writer, HELLO * 100)
-        for _ in range(1000):
-            await asyncio.sleep(0)
+        await settle(1000)
         assert answered < 50
         for _ in range(100):
             assert (await read_reply(reader)).endswith(bytes(MIB))

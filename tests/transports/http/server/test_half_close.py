@@ -10,7 +10,7 @@ import pytest
 from gateway.core.messages import Message
 from gateway.core.protocol import Protocol
 from gateway.core.transport import EventualReply
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
 from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 from tests.transports.http.server.toy_listener import (
     connected,
@@ -131,8 +131,7 @@ async def test_an_idle_connection_is_closed_at_once() -> None:
         assert await reader.readexactly(len(whole)) == whole
         writer.write_eof()
         assert await read_all(reader) == b""
-        while listener.open_connections:  # noqa: ASYNC110 - nothing announces it
-            await asyncio.sleep(0)
+        await until(lambda: not listener.open_connections, 0)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -156,8 +155,7 @@ async def test_a_client_that_has_left_is_noticed_while_a_later_request_is_answer
         writer.write(HELLO + echo("one"))
         writer.close()
         await slow.cancelled.wait()
-        while listener.open_connections:  # noqa: ASYNC110 - nothing announces it
-            await asyncio.sleep(0)
+        await until(lambda: not listener.open_connections, 0)
 
 
 async def test_a_stream_that_has_not_begun_is_whole() -> None:

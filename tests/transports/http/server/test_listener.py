@@ -9,6 +9,7 @@ from gateway.core.messages import Message
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.timeouts import Timeouts
+from tests.limits import until
 from tests.transports.http.server.test_connection import HELLO, SAID, SAID_LAST, PausedExchange, within_bound
 from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 from tests.transports.http.server.toy_listener import (
@@ -31,8 +32,7 @@ async def begun(listener: HttpListener) -> "asyncio.Task[int]":
     """A drain that has closed the listener's sockets."""
     assert listener._server is not None
     server, draining = listener._server, asyncio.ensure_future(listener.drain(1000))
-    while server.is_serving():  # noqa: ASYNC110 (nothing tells when it is closed)
-        await asyncio.sleep(0)
+    await until(lambda: not server.is_serving(), 0)
     return draining
 
 

@@ -13,7 +13,7 @@ from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import ExchangeStream
 from gateway.transports.timeouts import Timeouts
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, settle
 from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 from tests.transports.http.server.toy_listener import (
     connected,
@@ -357,8 +357,7 @@ async def test_a_client_that_reads_slowly_is_waited_for() -> None:
 
     async with listening(stream=much) as listener, connected(listener) as (reader, writer):
         await send_whole(writer, LAST)
-        for _ in range(1000):
-            await asyncio.sleep(0)
+        await settle(1000)
         assert pulled < count // 2
         said = await read_all(reader)
     assert pulled == count

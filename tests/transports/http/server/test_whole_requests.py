@@ -7,6 +7,7 @@ import pytest
 from gateway.core.messages import Message
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY
+from tests.limits import settle
 from tests.transports.http.server.test_connection import PausedExchange, echo, post, within_bound
 from tests.transports.http.server.test_requests import GOODBYE, HELLO, LAST, SERVED, TOO_LARGE, bad, malformed, ok
 from tests.transports.http.server.toy_listener import LOOPS as LOOPS
@@ -31,8 +32,7 @@ async def send_in_parts(writer: asyncio.StreamWriter, *parts: bytes) -> None:
     """Send each part in a segment of its own. The listener, on the same loop, has read it before the next is sent."""
     for part in parts:
         await send_whole(writer, part)
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await settle(3)
 
 
 @pytest.mark.parametrize("name", SERVED)
