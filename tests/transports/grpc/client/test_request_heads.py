@@ -51,11 +51,11 @@ def test_binary_values_that_another_transport_brought_are_base64_already() -> No
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
-        (b"some-bin", b"!", "its value is not base64"),
-        (b"some-bin", b"\0\xff", "its value is not base64"),
-        (b"some", b"a\tb", "its value is not printable ASCII"),
-        (b"some", b"a\r\nb: c", "its value is not printable ASCII"),
-        (b"some", "é".encode(), "its value is not printable ASCII"),
+        (b"some-bin", b"!", "its value is not base64; encode it in base64, or use a name without -bin"),
+        (b"some-bin", b"\0\xff", "its value is not base64; encode it in base64, or use a name without -bin"),
+        (b"some", b"a\tb", "its value is not printable ASCII; change it"),
+        (b"some", b"a\r\nb: c", "its value is not printable ASCII; change it"),
+        (b"some", "é".encode(), "its value is not printable ASCII; change it"),
     ],
 )
 def test_values_that_have_no_form_in_grpc_are_refused_by_their_header(name: bytes, text: bytes, why: str) -> None:

@@ -163,7 +163,9 @@ async def test_https_verifies_the_certificate() -> None:
             assert (await connector.exchange(GET)).body == b"ok"
         await connector.close()
         assert endpoint.connections == 1
-        assert_unreachable(await failure(f"https://localhost:{port}"), "TLS: its certificate is self-signed")
+        assert_unreachable(
+            await failure(f"https://localhost:{port}"), "TLS: its certificate is self-signed; check `ca`"
+        )
 
 
 async def test_https_to_a_server_without_tls() -> None:
