@@ -31,7 +31,7 @@ $(VENV)/.gateway: pyproject.toml
 $(VENV)/.ready: $(VENV)/.gateway
 	@echo "installing what tests and tools need into $(VENV): this takes a minute, once"
 	$(PIP) install --upgrade "pip>=25.1"
-	$(PIP) install --editable . --group dev
+	$(PIP) install --group dev
 	@touch $@
 
 help:  ## this list

@@ -283,7 +283,7 @@ async def test_over_tls_only_clients_with_a_certificate_of_the_ca_are_answered(t
 async def test_a_connection_without_a_byte_is_closed_as_early_as_at_other_ports(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(port, "PORT_TIMEOUTS", Timeouts(first_byte=0.05))
+    monkeypatch.setattr(port, "PORT_TIMEOUTS", Timeouts(first_byte=0.05, head=0.05))
     scaler = ScalerServer({}, {})
     await scaler.start(Address("127.0.0.1", 0))
     async with asyncio.timeout(GENEROUS):
