@@ -478,9 +478,10 @@ def _narrowest(dtypes: "Sequence[np.dtype[Any]]") -> "np.dtype[Any]":
 
 
 def _at_points(inputs: Sequence[Tensor], moved: Mapping[str, Array], points: int) -> tuple[Tensor, ...]:
-    """Return the inputs with B * P rows.
+    """Return the inputs at the P = `points` points of each row: B rows become B * P rows.
 
-    The inputs in `moved` get these values, [B, P, n]; all others are repeated."""
+    The inputs in `moved` get its values, which have the shape [B, P, n]. In all other inputs, each row is repeated P
+    times."""
     return tuple(
         make_tensor(
             each.name,

@@ -54,7 +54,8 @@ def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | No
 
 def fit_outputs(outputs: Sequence[Tensor], fitted: FittedRequest, fitting: Fitting) -> Sequence[Tensor]:
     """Return a backend's outputs with the client's names, the datatypes in the signature, and the shapes that the
-    client expects. If the signature is unknown, they keep their datatypes and shapes.
+    client expects. If the signature is unknown, they keep their datatypes and shapes, unless the client's protocol
+    cannot represent them.
 
     Raises:
         DecodeError: the outputs do not match the signature.

@@ -1,8 +1,8 @@
 """Reloads the configuration of `gateway serve`: on SIGHUP, when a file has changed, and on `POST /reload`.
 
-The gateway checks the file first, like `gateway check`. If the file has errors, the gateway logs them and keeps its
-configuration. If the errors concern other files, such as certificates, the gateway reads the configuration again when
-one of these files changes.
+The gateway first checks the configuration, as `gateway check` does. If it has errors, the gateway logs them and keeps
+the current configuration. If the errors concern other files, such as certificates, the gateway reads the configuration
+again when one of these files changes.
 """
 
 import asyncio

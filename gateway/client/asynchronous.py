@@ -238,15 +238,16 @@ class AsyncClient:
     @taking(MapArguments)
     @brief_async_generator
     async def as_completed(self, arguments: MapArguments) -> AsyncGenerator[Evaluation, None]:
-        """Like `map`, but yield each evaluation when it ends.
+        """Like `map`, but yield each evaluation as it completes.
 
-        An evaluation's attributes are `index`, `point`, `outputs`, `error` and `tries`. The client starts new points
-        only while the caller requests the next evaluation, and stores no evaluations. Closing the generator cancels the
-        points in flight.
+        An evaluation's attributes are `index`, `point`, `outputs`, `error` and `tries`. The client starts evaluating
+        new points only while the caller waits for the next evaluation, and does not keep evaluations in memory after it
+        yields them. Closing the generator cancels the points in flight.
 
         Raises:
             ClientError: like `map`, after the points in flight have ended.
             ValueError: like `map`.
+            OSError: like `map`.
             ModuleNotFoundError: like `map`.
         """
         with Window(arguments, self._seconds(arguments.timeout)) as window:

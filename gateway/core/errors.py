@@ -162,10 +162,10 @@ class WrongReplyError(DecodeError):
 class TransportError(GatewayError):
     """A failed exchange with an endpoint.
 
-    - `sent`: True if the endpoint might have begun the request.
-    - `answered`: True if the endpoint responded, but not with a regular response of its protocol: it refused the
-      request, or its response exceeds a limit. The gateway does not count this as a failure of the endpoint.
-    - `by_proxy`: True if a proxy in front of the endpoint reported that the endpoint does not respond.
+    - `sent`: True if the endpoint might have started processing the request.
+    - `answered`: True if the call failed although the endpoint responded: for example, the endpoint refused the
+      request, or its response exceeded a limit. The gateway does not count this as a failure of the endpoint.
+    - `by_proxy`: True if a proxy in front of the endpoint reported that the endpoint did not respond.
     """
 
     def __init__(

@@ -67,8 +67,8 @@ class UnknownModels:
         self._visible = lru_cache(None)(self._find)  # no limit: configurations have few listeners and protocols
 
     def error(self, request: Request, candidates: Sequence[Conditions] = ()) -> GatewayError:
-        """Return the error for `request`: INVALID_ARGUMENT if it meets the conditions of one of `candidates` except
-        those on inputs, otherwise NOT_FOUND."""
+        """Return the error for `request`: INVALID_ARGUMENT if only its inputs fail the conditions of one of the
+        `candidates`; otherwise NOT_FOUND."""
         if any(each.input and each.holds_but_for_input(request) for each in candidates):
             return invalid_input(_text_for_inputs(request))
         if not request.model:

@@ -233,8 +233,10 @@ def _text(value: object) -> str:
 
 
 def _hexadecimal(body: bytes, notes: dict[int, str]) -> str:
-    """Return lines of 16 bytes. Each of the `notes` is printed above the bytes that it describes, so a line ends where
-    a note starts."""
+    """Return a hex dump of `body` with up to 16 bytes per line.
+
+    Each of the `notes` is on a line above the bytes that it describes, so a line of bytes ends where the bytes of the
+    next note start."""
     lines: list[str] = []
     at, end = 0, min(len(body), MOST_HEX)
     starts = sorted(each for each in notes if each < end)

@@ -270,7 +270,7 @@ def _asked(request: Request, operation: Operation, model: str, step: GraphStep, 
 
 @contextmanager
 def _recorded(asked: Request, destination: Destination) -> Iterator[Request]:
-    """Give a step's request its own Record, which counts for the backend that the step calls. Its attempts and times
+    """Yield a step's request with its own Record, which names the backend that the step calls. Its attempts and times
     are added to the Record of the graph's request."""
     of_graph = asked.record
     if of_graph is UNRECORDED:

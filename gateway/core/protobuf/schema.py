@@ -68,8 +68,9 @@ _TEXTS = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
 
 def check_values(kind: ProtobufClass, data: Buffer, most: int) -> None:
     """Raise DecodeError if `data`, a message of `kind`, contains more than `most` values (`limits.json_values`).
-    Fields, including fields of embedded messages, and numbers count as values. A value takes at least one byte, so most
-    messages are too short to require counting."""
+
+    Each field counts as one value, including fields of embedded messages. Each embedded message counts as four more
+    values, and each byte of packed numbers as one more. Messages of at most `most` bytes are not counted."""
     if len(data) > most:
         _count(kind.DESCRIPTOR, memoryview(data), most, most)
 

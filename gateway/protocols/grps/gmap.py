@@ -74,10 +74,11 @@ def fit(tensor: Tensor, keys: GmapKeys = NO_KEYS, *, from_gmap: bool = False) ->
 
     Return None if `tensor` has no name or does not have exactly one element.
 
-    The key is the tensor's name, unless `keys` has another key. BYTES go to `s_s` if they are UTF-8, otherwise to
-    `s_b`. BYTES that came from `s_b` return to `s_b` even if they are UTF-8. If `from_gmap` is True, the tensors are
-    from a client's gmap, where BYTES without a content type are from `s_b`. Otherwise the model's protocol might have
-    lost this distinction, and `keys` contains the tensors from `s_b`."""
+    The entry's key is the tensor's name, unless `keys` maps this name to a different key. BYTES go to `s_s` if they are
+    UTF-8, otherwise to `s_b`. BYTES that came from `s_b` return to `s_b` even if they are UTF-8. If `from_gmap` is
+    True, the tensor comes from a client's gmap, in which BYTES without a content type are from `s_b`. Otherwise, the
+    model's protocol might have lost the distinction between text and bytes, so `keys` determines whether the tensor
+    came from `s_b`."""
     if tensor.elements != 1 or not tensor.name:
         return None
     place = keys.get(tensor.name)

@@ -35,10 +35,10 @@ def too_many(values: int) -> DecodeError:
 
 def read_plain(text: bytes, values: int) -> tuple[Json, int]:
     """Return the value of a JSON text that contains at most `values` values. Also return the number of members in its
-    objects.
+    objects, by which the caller finds duplicate keys.
 
     Raises:
-        DecodeError: the text is not JSON, contains too many values or a duplicate key, or is nested too deeply.
+        DecodeError: the text is not JSON, contains too many values, or is nested too deeply.
     """
     # each value except the first follows a comma or an opening bracket
     if len(text) > values and text.count(b",") + text.count(b"[") + text.count(b"{") > 2 * values:

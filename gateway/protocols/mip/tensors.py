@@ -15,8 +15,8 @@ from gateway.protocols.mip.schema import OWN_TYPE, TLV_TYPES, TlvType
 
 
 class Style(NamedTuple):
-    """The form of the tensors in one message: the form of NaN and infinities (`translate.nan`), and the TLV types of
-    numbers and BYTES for tensors whose `content_type` does not set a type."""
+    """How the tensors of one message are encoded: the representation of NaN and infinities (`translate.nan`), and the
+    TLV types of numeric and BYTES tensors whose `content_type` does not name a TLV type."""
 
     nan: str
     numbers: TlvType = TlvType.JSON

@@ -61,8 +61,9 @@ other form."""
 
 
 class PredictMessage(Message, frozen=True):
-    """The origin of a request or a response that arrived in a message of `kind`. If the other peer speaks this protocol
-    too, it gets the same form, because some servers and clients read only typed lists, or only `tensor_content`."""
+    """The `origin` of a Request or Response that arrived in a message of `kind`: it records whether numbers were in
+    lists or in `tensor_content`. If the other peer speaks this protocol too, it gets the same field, because some
+    servers and clients read only one of them."""
 
     kind: PredictKind = REQUEST
 

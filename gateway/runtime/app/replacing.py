@@ -137,9 +137,10 @@ class Replacements:
             await new.close_unused_connectors()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Run the garbage collector on the ended parts.
+        """Run the garbage collector to free the parts that have ended.
 
-        By itself, the interpreter does this only after millions of new objects, which means after dozens of reloads."""
+        On its own, the interpreter would do this only after millions of objects have been created, that is, after
+        dozens of reloads."""
         self._ending.discard(task)
         if not task.cancelled():
             gc.collect()

@@ -36,7 +36,7 @@ from gateway.tools.bench.load import CallFailed
 
 @frozen
 class Question:
-    """The request to send. If `inputs` are missing, `batch` rows of random inputs are generated from the model's
+    """The request to send. If `request` has no inputs, `batch` rows of random inputs are generated from the model's
     signature."""
 
     request: Request
