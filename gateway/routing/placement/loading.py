@@ -155,12 +155,9 @@ class Loader:
             text = f"loading model {model!r} failed at {first.endpoint.address}: {first.why}"
             return self._refusal(text, first.until - now)
         listing = ", ".join(each.address for each in self._listing(model)) or "no server"
-        text = (
-            f"backend {self._table.backend!r}: model {model!r} is in the repository of {listing}, which cannot load it"
-        )
-        return TransportError(
-            Status.UNAVAILABLE, Reason.UNREACHABLE, f"{text} now; try again later", sent=False, retry_after=TICK
-        )
+        text = f"backend {self._table.backend!r}: model {model!r} is in the repository of {listing}"
+        text = f"{text}, which cannot load it now; try again later"
+        return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False, retry_after=TICK)
 
     def on_lost(self, endpoint: Endpoint, models: Iterable[str]) -> None:
         """Handle the loss of these models at an endpoint.
