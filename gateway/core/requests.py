@@ -331,8 +331,8 @@ Answer: TypeAlias = (
 def refuse_parameters(parameters: Parameters, owner: str, why: str, *allowed: str) -> None:
     """Refuse parameters that a server's protocol cannot represent.
 
-    `owner` is empty for the parameters of a request, or a text such as ` of input 'x'`. `why` continues the
-    error's message.
+    `owner` is empty for the parameters of a request, or a text such as ` of input 'x'`. `why` continues the error's
+    message.
 
     Raises:
         GatewayError: INVALID_ARGUMENT for the first parameter that is not in `allowed`.
