@@ -176,8 +176,10 @@ async def test_hidden_tensors_are_hidden_for_clients_of_every_kind(tmp_path: Pat
         async with running(text) as (_, address), client(protocol, address) as caller:
             x = X[0] if protocol == "umbridge" else X
             await (caller.infer("renamed", inputs={name: x}) if name else caller.infer("renamed", x))
-        assert b"1.5" not in path.read_bytes()
         request, reply = lines(path)
+        times = [each.pop("time") for each in (request, reply)]
+        assert all(times)
+        assert "1.5" not in json.dumps([request, reply])
         assert request["data"]["inputs"][0]["name"] == "number"
         assert reply["data"]["outputs"][0]["name"] == "answer"
         assert request["data"]["inputs"][0]["parameters"]["log.left_out"].startswith("hidden")
