@@ -7,7 +7,8 @@ from typing import Any
 
 from gateway.assembly.endpoints import EndpointKey
 from gateway.assembly.own_addresses import Ip, resolved, why_own
-from gateway.config.backends import BackendConfig, DiscoveryConfig
+from gateway.config.backends import BackendConfig
+from gateway.config.discovery import DiscoveryConfig
 from gateway.core.address import is_ip
 from gateway.core.log_limit import LogLimit
 from gateway.core.tasks import spawn

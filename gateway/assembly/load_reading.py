@@ -7,7 +7,8 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from gateway.assembly import registry
-from gateway.config.backends import DEFAULT_LOAD, URL_HOST, URL_PORT, BackendConfig
+from gateway.config.backends import BackendConfig
+from gateway.config.reported_load import DEFAULT_LOAD, URL_HOST, URL_PORT
 from gateway.core.protocol import Limits, Protocol
 from gateway.routing.backend import Backend
 from gateway.routing.balancing import LEAST_LOAD

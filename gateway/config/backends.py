@@ -1,15 +1,17 @@
-"""The keys of `backends`, except `placement` and `servers`, which have modules of their own.
+"""The keys of `backends`. `discovery`, `servers`, `placement`, `load` and `tls` have modules of their own.
 
 An attribute is a key, and its docstring is the key's description in `docs/configuration`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
+from gateway.config.catalog import Catalog
+from gateway.config.discovery import DiscoveryConfig
+from gateway.config.document import Location
 from gateway.config.fields import (
     VALUE,
     EachHeaderOnce,
@@ -20,7 +22,6 @@ from gateway.config.fields import (
     OrText,
     Period,
     Seconds,
-    Secret,
     SecretHeaderValue,
     Share,
     Size,
@@ -32,68 +33,15 @@ from gateway.config.forms import JSON
 from gateway.config.limits import LimitsKey
 from gateway.config.placement import PlacementConfig
 from gateway.config.policies import Policies
+from gateway.config.problems import Finding, unknown, unused, wrong_settings
+from gateway.config.reported_load import DEFAULT_LOAD, URL_HOST, URL_PORT, LoadConfig, PageUrl
 from gateway.config.servers import ServersConfig
 from gateway.config.tls import BackendTlsConfig
-from gateway.core.protocol import Limits
+from gateway.core.protocol import GrpcBinding, Limits, Protocol, StreamBinding
 from gateway.core.record import ID_HEADER
 from gateway.core.spans import TRACE_HEADERS
 from gateway.core.transport import HOST, FixedFields
 from gateway.protocols.json.form import PREFIX
-
-URL_HOST, URL_PORT = "{host}", "{port}"
-"""Placeholders for the endpoint's host and port in the URL of a page."""
-TRITON_PAGE = "http://{host}:8002/metrics"
-
-_BRACES = re.compile(r"\{[^}]*\}?|\}")
-
-
-def _page(url: str) -> str:
-    for found in _BRACES.findall(url):
-        if found not in (URL_HOST, URL_PORT):
-            raise refusal(f"{VALUE} has {found}; use only {URL_HOST} and {URL_PORT}, the endpoint's host and port")
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise refusal(f"expected a URL such as {TRITON_PAGE}, got {VALUE}")
-    if "@" in parts.netloc:
-        raise refusal("the URL contains a password, which would not stay secret; remove it")
-    if parts.fragment:
-        raise refusal(f"expected the URL of a page without a fragment (#...), got {VALUE}")
-    return url
-
-
-PageUrl = Annotated[Name, AfterValidator(_page)]
-
-
-class LoadConfig(Keys):
-    """Source of the server loads that `balance: least_load` compares."""
-
-    kind: Literal["triton", "prometheus", "orca"] = Field("triton", alias="from")
-    """`triton`: Triton's metrics page. `prometheus`: the `metric` on any Prometheus page. `orca`: the load reports in
-    responses, in the header `endpoint-load-metrics` over HTTP and in trailing metadata over gRPC."""
-    url: PageUrl = TRITON_PAGE
-    """URL of each server's page, with the placeholders `{host}` and `{port}` for the endpoint's host and port. An
-    endpoint's `load_url` overrides this URL. The gateway ignores pages larger than 4 MiB."""
-    metric: Name | None = None
-    """Name of a gauge metric on the page. The load is the sum of the metric's samples. For `orca`: name in the report,
-    such as `named_metrics.queue`. Default for `orca`: `application_utilization`, otherwise `cpu_utilization`, otherwise
-    `named_metrics.kv_cache_utilization`."""
-    measures: Literal["calls", "use"] | None = None
-    """What the metric measures. `calls` (default for `prometheus`): number of calls at the server. `use` (default for
-    `orca`): utilization of a processor, a GPU or a cache, on any scale."""
-    labels: Mapping[Name, str] = {}
-    """`{LABEL: VALUE}`: use only samples of the metric with these labels."""
-    interval: Period = 1
-    """Seconds between two requests for a server's page."""
-    timeout: Period = 1
-    """Timeout of a request for a page, in seconds."""
-    stale: Period = 5
-    """Age above which a load report is ignored, in seconds. Until the next report, the gateway uses the number of calls
-    in flight instead."""
-
-
-DEFAULT_LOAD = LoadConfig.model_validate({})
-"""The default source: Triton's metrics page."""
-
 
 # RFC 9110, section 7.6.1, and the headers that the gateway sets in its own requests to backends.
 _NEVER_FORWARDED = frozenset(
@@ -115,6 +63,9 @@ def _forwardable(name: str) -> str:
 _NEVER_FIXED = (_NEVER_FORWARDED - {HOST}) | {ID_HEADER, *TRACE_HEADERS}
 
 
+# "gRPC over HTTP2": Custom-Metadata consists of these characters; names that begin with grpc- are reserved, and the
+# gateway writes user-agent itself.
+_METADATA = re.compile(r"(?!grpc-|user-agent$)[0-9a-z_.-]+")
 _HOST_VALUE = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::[0-9]{1,5})?")
 
 
@@ -167,35 +118,11 @@ class BackendHealthConfig(Keys):
     ejection: EjectionConfig = EjectionConfig()
     """Ejection of endpoints whose calls fail. These settings apply even if `probe` is `none`."""
 
-
-class RegisterConfig(Keys):
-    """Servers that register themselves with `POST /register` on the admin port. Each server has a lease, which it
-    renews."""
-
-    token: Secret
-    """Token that a server must send as `Authorization: Bearer TOKEN`. Anyone with the token can redirect the backend's
-    requests to any address, so use a reference such as `${file:/path}`."""
-    seconds: Period = 60
-    """Maximum duration of a lease, in seconds, and the default for servers that do not request a duration. The gateway
-    removes a server that does not renew its lease in time."""
-
-
-class DiscoveryConfig(Keys):
-    """Methods to find endpoints while the gateway runs. You can combine several methods."""
-
-    dns: Literal["all"] | None = None
-    """`all`: every IP address of the host names in `endpoints` becomes a separate endpoint."""
-    srv: Name | None = None
-    """DNS name with SRV records, which contain the host and port of each server. Needs `pip install
-    "modelglot[discovery]"`."""
-    files: Name | None = None
-    """Absolute path of the files, which contain one address per line. The path can contain the wildcards `*`, `?`,
-    `[...]` and `**`."""
-    registration: RegisterConfig | None = Field(None, alias="register")  # pydantic has an attribute `register`
-    """Servers that register themselves."""
-    interval: Period = 5
-    """Seconds between two checks of DNS names and files. The gateway queries SRV records when their TTL expires, but
-    not more often than this interval."""
+    def warnings(self, location: Location) -> Iterator[Finding]:
+        """Find keys without effect."""
+        for key in ("interval", "timeout", "unhealthy", "healthy", "jitter"):
+            if self.probe == "none" and key in self.model_fields_set:
+                yield unused((*location, key), "`probe` is none")
 
 
 class EndpointConfig(Keys):
@@ -321,3 +248,186 @@ class BackendConfig(Keys):
     def addresses(self) -> tuple[str, ...]:
         """The addresses of the backend's endpoints, as written in the configuration."""
         return tuple(each.address for each in self.endpoints)
+
+    def findings(self, location: Location, catalog: Catalog) -> Iterator[Finding]:
+        """Find errors in the backend's sections, inconsistent keys, and keys that the protocol does not support."""
+        if self.form and self.protocol != PREFIX + self.form:
+            text = f"`form` needs `protocol: json`, but the protocol is {self.protocol}; remove one of them"
+            yield Finding((*location, "form"), text, at_key=True)
+        if self.discovery is not None:
+            yield from self.discovery.findings((*location, "discovery"), catalog)
+        if self.servers is not None:
+            yield from self.servers.findings((*location, "servers"))
+            yield from _beside_servers(location, self)
+        protocol = catalog.protocols.get(self.protocol)
+        if self.placement is not None:
+            yield from self.placement.findings((*location, "placement"), protocol)
+        if self.tls is not None:
+            yield from _addresses_without_tls(location, self)
+        if protocol is not None:  # another check reports an unknown protocol
+            for check in _OF_PROTOCOL:
+                yield from check(location, self, protocol, catalog)
+
+    def whole_findings(self, location: Location) -> Iterator[Finding]:
+        """Find a valid backend without endpoints."""
+        found = self.discovery
+        if found is not None:
+            yield from found.whole_findings((*location, "discovery"))
+        if self.endpoints or self.servers or (found is not None and found.methods != ("dns",)):
+            return
+        place: Location = (*location, "endpoints") if "endpoints" in self.model_fields_set else location
+        if found is not None:
+            yield Finding(place, "`endpoints` needs a host name, which `discovery: {dns: all}` looks up")
+        else:
+            yield Finding(place, "`endpoints` needs an address, or `discovery` one of srv, files and register")
+
+    def warnings(self, location: Location, catalog: Catalog) -> Iterator[Finding]:
+        """Find keys without effect, and programs that are missing on this machine."""
+        waits = self.queue.wait_for_endpoints is not None
+        if waits and self.discovery is None:
+            text = "endpoints never change, because `discovery` is missing; remove it"
+            yield unused((*location, "queue", "wait_for_endpoints"), text)
+        has_queue = self.max_in_flight or catalog.protocols[self.protocol].traits.servers.max_in_flight
+        if "queue" in self.model_fields_set and not has_queue and not waits:
+            text = "calls wait only if `max_in_flight` limits them; add `max_in_flight`"
+            yield unused((*location, "queue"), text)
+        yield from _unused_load(location, self)
+        if self.health is not None:
+            yield from self.health.warnings((*location, "health"))
+        if self.servers is not None:
+            yield from self.servers.warnings((*location, "servers"), catalog)
+
+
+def _beside_servers(location: Location, backend: BackendConfig) -> Iterator[Finding]:
+    """Find keys that conflict with `servers`."""
+    if backend.endpoints:
+        yield Finding((*location, "endpoints"), "a backend with `servers` has no `endpoints`; remove one of them")
+    if backend.discovery is not None:
+        text = "a backend with `servers` cannot use `discovery`; remove one of the keys"
+        yield Finding((*location, "discovery"), text, at_key=True)
+    if backend.queue.wait_for_endpoints is not None:
+        text = "calls wait for servers anyway, for at most `servers.start_timeout`; remove the key"
+        yield Finding((*location, "queue", "wait_for_endpoints"), text, at_key=True)
+    if backend.placement is not None:
+        text = "all servers that the gateway starts have the same models; remove one of the keys"
+        yield Finding((*location, "placement"), f"{text}, `placement` or `servers`", at_key=True)
+
+
+def _addresses_without_tls(location: Location, backend: BackendConfig) -> Iterator[Finding]:
+    for at, address in enumerate(backend.addresses):
+        if address.partition(":")[0].lower() in ("http", "tcp", "unix") and address[address.find(":") :][1:2] == "/":
+            text = f"the backend has `tls`, and {VALUE} is an address without TLS; change one of them"
+            yield Finding((*location, "endpoints", at, "address"), text)
+
+
+def _settings(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+    return wrong_settings((*location, "settings"), protocol, backend.settings)
+
+
+def _endpoints(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+    for at, endpoint in enumerate(backend.addresses):
+        try:
+            catalog.parse_endpoint(protocol.transport, endpoint)
+        except ValueError as error:
+            # The message can contain the endpoint, and with it the value of a reference.
+            text = str(error).replace(repr(endpoint), VALUE).replace(endpoint, VALUE)
+            yield Finding((*location, "endpoints", at, "address"), text)
+
+
+def _dns(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+    """Find `discovery: {dns: all}` on backends without a host name."""
+    if backend.discovery is None or backend.discovery.dns is None or not backend.endpoints:
+        return
+    try:
+        places = [catalog.parse_endpoint(protocol.transport, endpoint) for endpoint in backend.addresses]
+    except ValueError:
+        return  # another check reports it
+    if not any(place.has_name for place in places):
+        text = "no endpoint has a host name that the gateway could look up; remove the key"
+        yield Finding((*location, "discovery", "dns"), text, at_key=True)
+
+
+def _flavor(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+    flavors = protocol.traits.servers.flavors
+    if backend.flavor and flavors is None:
+        yield Finding((*location, "flavor"), f"{protocol.name} has no flavors; remove the key", at_key=True)
+    elif backend.flavor and flavors is not None:
+        yield from unknown((*location, "flavor"), f"flavor of {protocol.name}", backend.flavor, flavors.names)
+
+
+def _batch(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+    if backend.batch and protocol.batches:
+        yield from unknown((*location, "batch"), f"batch of {protocol.name}", backend.batch, protocol.batches)
+    elif backend.batch:
+        text = f"{protocol.name} has one way to send a batch; remove the key"
+        yield Finding((*location, "batch"), text, at_key=True)
+
+
+def _trust_metadata(
+    location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog
+) -> Iterator[Finding]:
+    above: Location = (*location, "trust_metadata")
+    if backend.trust_metadata and not protocol.traits.models.metadata_parts:
+        yield Finding(above, f"{protocol.name} has no metadata; remove the key", at_key=True)
+    elif backend.trust_metadata and protocol.traits.models.trusted_metadata:
+        yield Finding(above, f"the gateway always trusts {protocol.name} metadata; remove the key", at_key=True)
+
+
+def _headers(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+    """Find headers that the backend's protocol cannot transport, or that are also forwarded from clients."""
+    above: Location = (*location, "headers")
+    if backend.headers and isinstance(protocol.binding, StreamBinding):
+        yield Finding(above, f"messages of {protocol.name} have no headers; remove the key", at_key=True)
+        return
+    for name in backend.headers:
+        if isinstance(protocol.binding, GrpcBinding) and name != HOST and not _METADATA.fullmatch(name):
+            yield Finding(above, f"gRPC cannot carry {name!r} as metadata; remove it", at_key=True)
+        if name in backend.forward_headers:
+            at = backend.forward_headers.index(name)
+            text = f"{VALUE} is also in `headers`, whose value is always sent; remove one of them"
+            yield Finding((*location, "forward_headers", at), text)
+
+
+_LEAST_LOAD = "least_load"
+_TRITON_PROTOCOLS = ("v2-rest", "v2-grpc")
+"""Protocols whose servers can be Triton servers, for which `load` has a default."""
+
+
+def _load(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+    """Find missing keys, and unusable sources of load reports."""
+    if backend.balance == _LEAST_LOAD:
+        if backend.load is not None:
+            yield from backend.load.findings((*location, "load"), protocol)
+        elif backend.protocol not in _TRITON_PROTOCOLS or backend.flavor not in ("", "triton"):
+            servers = f"{backend.flavor or backend.protocol} servers"
+            text = f"{VALUE} needs the key `load`, because the gateway cannot know how {servers} report their load"
+            yield Finding((*location, "balance"), text)
+        yield from _load_sockets(location, backend)
+
+
+def _load_sockets(location: Location, backend: BackendConfig) -> Iterator[Finding]:
+    """Find endpoints on unix sockets, which have no host for a metrics page's URL."""
+    load = backend.load or DEFAULT_LOAD
+    if load.kind == "orca" or not (URL_HOST in load.url or URL_PORT in load.url):
+        return
+    for at, endpoint in enumerate(backend.endpoints):
+        if endpoint.address.startswith("unix:") and endpoint.load_url is None:
+            text = "a unix socket has no host for the server's load page; add `load_url`"
+            yield Finding((*location, "endpoints", at, "address"), text)
+
+
+def _unused_load(location: Location, backend: BackendConfig) -> Iterator[Finding]:
+    is_read = backend.balance == _LEAST_LOAD
+    if backend.load is not None and is_read:
+        yield from backend.load.warnings((*location, "load"))
+    elif backend.load is not None:
+        yield unused((*location, "load"), f"`balance` is {backend.balance}")
+    for at, endpoint in enumerate(backend.endpoints):
+        if endpoint.load_url is not None and not (is_read and (backend.load or DEFAULT_LOAD).kind != "orca"):
+            yield unused((*location, "endpoints", at, "load_url"), "the gateway reads no load page")
+
+
+_OF_PROTOCOL: tuple[Callable[[Location, BackendConfig, Protocol, Catalog], Iterator[Finding]], ...] = (
+    _settings, _endpoints, _dns, _load, _flavor, _batch, _headers, _trust_metadata,
+)  # fmt: skip
+"""The checks of a backend against its protocol."""

@@ -31,7 +31,12 @@ VALUE = "{value}"
 
 
 class Keys(Documented):
-    """Base class for a map in the configuration. The attributes are the keys; their docstrings are the descriptions."""
+    """Base class for a map in the configuration. The attributes are the keys; their docstrings are the descriptions.
+
+    Rules that types cannot express are methods of the class with the keys, and yield Findings. `findings` yields
+    errors, even if some keys are invalid and therefore missing. `whole_findings` yields errors of a valid map, such as
+    a missing key. `warnings` yields probable mistakes in a valid map. Rules about several maps of a configuration are
+    functions in `name_checks`, `route_checks` and the other modules of checks."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

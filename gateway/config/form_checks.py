@@ -102,14 +102,6 @@ def shown_references(root: Node, parts: Parts) -> Iterator[Finding]:
                 yield Finding(("listeners", at, "protocols", i), text)
 
 
-def forms_beside_protocols(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find backends with a form whose protocol is not `json`."""
-    for key, backend in parts.backends.items():
-        if backend.form and backend.protocol != PREFIX + backend.form:
-            text = f"`form` needs `protocol: json`, but the protocol is {backend.protocol}; remove one of them"
-            yield Finding(("backends", key, "form"), text, at_key=True)
-
-
 def form_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
     """Warn about unused forms, and about forms that replace a built-in form."""
     used = {name for _, name in protocol_mentions(all_parts(config))}

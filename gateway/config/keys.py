@@ -3,21 +3,23 @@
 An attribute is a key, and its docstring is the key's description in `docs/configuration`.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, PrivateAttr
 
 from gateway.config.access import AdminAuthConfig, AuthConfig, HealthAuthConfig, PermissionSets, PrincipalEntries
 from gateway.config.backends import BackendConfig
+from gateway.config.catalog import Catalog
 from gateway.config.document import Location
-from gateway.config.fields import Flag, Keys, Name, Seconds, Size, SomeNames
+from gateway.config.fields import VALUE, Flag, Keys, Name, Seconds, Size, SomeNames
 from gateway.config.forms import FormEntries
 from gateway.config.graphs import Graphs
 from gateway.config.limits import ProcessLimitsConfig
-from gateway.config.listeners import Bind, ListenerConfig
+from gateway.config.listeners import Bind, ListenerConfig, tls_on_socket
 from gateway.config.observing import LogConfig, MetricsConfig, RequestIdsConfig, TracingConfig
-from gateway.config.problems import Problem
+from gateway.config.problems import Finding, Problem, unknown
 from gateway.config.routes import Check, RouteConfig
 from gateway.config.tls import ListenerTlsConfig
 
@@ -31,6 +33,12 @@ class AdminConfig(Keys):
     """Client authentication. Only principals with the permission `admin` have access."""
     tls: ListenerTlsConfig | None = None
     """TLS settings, with the same keys as `listeners[].tls`."""
+
+    def findings(self, location: Location) -> Iterator[Finding]:
+        """Find an address that is open to everyone."""
+        if self.auth is None and not self.bind.loopback:
+            text = "the status API must be on loopback unless it has `auth`; expected 127.0.0.1:PORT or `auth: {}`"
+            yield Finding((*location, "bind"), f"{text}, got {VALUE}")
 
 
 Ready = Literal["any", "all", "none"]
@@ -49,6 +57,13 @@ class ScalerConfig(Keys):
     open: Flag = False
     """Accept every client that can reach the address. KEDA cannot send API keys or tokens, so use this key in a pod
     whose NetworkPolicy admits only KEDA's operator."""
+
+    def findings(self, location: Location) -> Iterator[Finding]:
+        """Find an address that is open to everyone, without `open: true`."""
+        if self.open or self.bind.loopback or (self.tls is not None and self.tls.client == "required"):
+            return
+        text = "the scaler shows backends and their load; expected an address on loopback, `tls: {client: required}`"
+        yield Finding((*location, "bind"), f"{text} or `open: true`, got {VALUE}")
 
 
 class HealthConfig(Keys):
@@ -87,6 +102,9 @@ class ReloadConfig(Keys):
     further change, which avoids loading an incomplete file."""
 
 
+_ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
 class ReferenceConfig(Keys):
     """A model server with sample models in the gateway's own process, for demos and tests."""
 
@@ -98,6 +116,15 @@ class ReferenceConfig(Keys):
     """Names of sample models, or Python callables as `module:attribute`."""
     tls: ListenerTlsConfig | None = None
     """TLS settings, with the same keys as `listeners[].tls`."""
+
+    def findings(self, location: Location, catalog: Catalog) -> Iterator[Finding]:
+        """Find unknown sample models, and TLS on a unix socket."""
+        for at, name in enumerate(self.models):
+            if ":" not in name:
+                yield from unknown((*location, "models", at), "bundled model", name, catalog.reference_models)
+            elif not _ATTRIBUTE.fullmatch(name):
+                yield Finding((*location, "models", at), f"expected module:attribute, got {VALUE}")
+        yield from tls_on_socket(location, self.bind, self.tls)
 
 
 class Config(Keys):

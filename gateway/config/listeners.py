@@ -5,18 +5,22 @@ An attribute is a key, and its docstring is the key's description in `docs/confi
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from ipaddress import AddressValueError, IPv6Address, ip_address
+from itertools import combinations
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, Strict
 
 from gateway.config.access import ListenerAuthConfig
+from gateway.config.catalog import Catalog
+from gateway.config.document import Location
 from gateway.config.fields import VALUE, Flag, HeaderName, Keys, Name, SomeNames, Written, distinct, refusal
 from gateway.config.limits import ListenerLimitsKey
+from gateway.config.problems import Finding, listed, suggestion, unknown, wrong_settings
 from gateway.config.tls import ListenerTlsConfig
 from gateway.core.address import HOST_PORT, MAX_SOCKET_PATH, Address
-from gateway.core.protocol import ANY_ORIGIN, CrossOrigin, Limits
+from gateway.core.protocol import ANY_ORIGIN, CrossOrigin, HttpBinding, Limits, Protocol, StreamBinding
 
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?")
 _EXAMPLES = "expected HOST:PORT such as 127.0.0.1:8080 or [::1]:8080"
@@ -190,3 +194,67 @@ class ListenerConfig(Keys):
         """`cors` in the format of the transport. Pages can use certificates and cookies if clients have credentials."""
         cors = self.cors
         return None if cors is None else CrossOrigin(cors.origins, cors.headers, cors.max_age, self.has_credentials)
+
+    def findings(self, location: Location, catalog: Catalog) -> Iterator[Finding]:
+        """Find inconsistent keys, and keys that the protocols do not support."""
+        spoken = {name: catalog.protocols[name] for name in self.protocols if name in catalog.protocols}
+        for key, names in (("prefix", self.prefix), ("flavor", self.flavor), ("settings", self.settings)):
+            for name in names:
+                if name not in self.protocols:
+                    hint = suggestion(name, self.protocols) or "; add it to `protocols`, or remove the key"
+                    yield Finding((*location, key, name), f"the listener does not serve {name!r}{hint}", at_key=True)
+        for name, flavor in self.flavor.items():
+            place: Location = (*location, "flavor", name)
+            if name in spoken and (emulated := spoken[name].emulated_servers):
+                yield from unknown(place, f"flavor of {name} for clients", flavor, emulated)
+            elif name in spoken:
+                yield Finding(place, f"clients of {name} see only one server type; remove the key", at_key=True)
+        for name, values in self.settings.items():
+            if name in spoken:
+                yield from wrong_settings((*location, "settings", name), spoken[name], values)
+        yield from _shared_address(location, self, spoken.values())
+        yield from tls_on_socket(location, self.bind, self.tls)
+        if self.cors is not None:
+            yield from _cross_origin((*location, "cors"), self.cors, self, spoken.values())
+        having = [name for name, protocol in catalog.protocols.items() if protocol.http.pages]
+        if self.metrics_page and not any(name in having for name in self.protocols):
+            text = f"the listener's protocols have no metrics page; remove the key, or add {listed(having)}"
+            yield Finding((*location, "metrics_page"), text, at_key=True)
+
+
+def tls_on_socket(location: Location, bind: Address, tls: ListenerTlsConfig | None) -> Iterator[Finding]:
+    """Find the key `tls` of a unix socket."""
+    if tls is not None and bind.path:
+        yield Finding((*location, "tls"), "a unix socket has no TLS; remove the key", at_key=True)
+
+
+def _shared_address(location: Location, listener: ListenerConfig, spoken: Collection[Protocol]) -> Iterator[Finding]:
+    """Find protocols that the first bytes of a connection cannot distinguish."""
+    streams = {each.name: each.binding for each in spoken if isinstance(each.binding, StreamBinding)}
+    if not streams or len({each.name for each in spoken}) == 1:
+        return
+    place: Location = (*location, "protocols")
+    for name, form in streams.items():
+        if not form.framing.magic:
+            text = f"the first bytes of {name} do not identify it among other protocols"
+            yield Finding(place, f"{text}; use a separate listener for it")
+    for (one, first), (other, second) in combinations(streams.items(), 2):
+        magics = sorted((first.framing.magic, second.framing.magic))
+        if magics[0] and magics[1].startswith(magics[0]):
+            text = f"{one} and {other} begin with the same bytes; use a listener for each protocol"
+            yield Finding(place, text)
+    if listener.bind.path:
+        text = f"a unix socket serves one protocol; use HOST:PORT, or a listener for each protocol, got {VALUE}"
+        yield Finding((*location, "bind"), text)
+
+
+def _cross_origin(
+    location: Location, cors: CorsConfig, listener: ListenerConfig, spoken: Collection[Protocol]
+) -> Iterator[Finding]:
+    """Find `cors` without HTTP protocols, and `cors` that lets any web page use a browser's credentials."""
+    if spoken and not any(isinstance(each.binding, HttpBinding) for each in spoken):
+        text = "`cors` is for HTTP, but no protocol of the listener uses HTTP; remove the key"
+        yield Finding(location, text, at_key=True)
+    if ANY_ORIGIN in cors.origins and listener.has_credentials:
+        text = f"clients of this listener have credentials (`auth`, or `tls.client`): name the origins, got {VALUE}"
+        yield Finding((*location, "origins", cors.origins.index(ANY_ORIGIN)), text)

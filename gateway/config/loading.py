@@ -28,7 +28,6 @@ from gateway.config.keys import Config, ReferenceConfig
 from gateway.config.messages import finding_of, flattened, shown
 from gateway.config.name_checks import name_findings
 from gateway.config.partial import Parts, all_parts, valid_parts
-from gateway.config.payload_log_checks import payload_log_findings
 from gateway.config.policy_checks import policy_findings
 from gateway.config.problems import MOST_PROBLEMS, ConfigError, Finding, Problem, first_of
 from gateway.config.route_checks import route_findings
@@ -123,7 +122,8 @@ def _further(config: Config | None, parts: Parts, root: Node, catalog: Catalog) 
         yield from policy_findings(config, catalog)
         yield from access_findings(config, catalog)
         yield from worker_findings(config, catalog)
-        yield from payload_log_findings(config, catalog)
+        if config.log.payloads is not None:
+            yield from config.log.payloads.findings(("log", "payloads"), catalog)
 
 
 def _warnings(name: str, findings: Iterable[Finding], root: Node) -> list[Problem]:

@@ -1,25 +1,17 @@
-"""Checks of single parts of a configuration: unknown names, invalid or clashing addresses, and keys that the protocol
-does not support. `backend_checks` has the checks of backends. `loading` also runs them on the valid parts of an invalid
-configuration."""
+"""Checks that `loading` also runs on the valid parts of an invalid configuration: the rules of single sections, which
+are methods of the sections' classes, and rules about names and addresses in several sections."""
 
-import re
 from collections.abc import Callable, Iterator
 from itertools import combinations
 
-from gateway.config.backend_checks import backend_findings, own_settings
-from gateway.config.catalog import Catalog
+from gateway.config.catalog import Catalog, EndpointAddress
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
-from gateway.config.form_checks import forms_beside_protocols, protocol_names
-from gateway.config.listeners import ListenerConfig
+from gateway.config.form_checks import protocol_names
 from gateway.config.partial import Parts
 from gateway.config.paths import open_paths, path_ties
-from gateway.config.problems import Finding, listed, suggestion, unknown
-from gateway.config.tls_checks import tls_findings
+from gateway.config.problems import Finding, unknown
 from gateway.core.address import Address
-from gateway.core.protocol import ANY_ORIGIN, HttpBinding, StreamBinding
-
-_ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def name_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -28,40 +20,21 @@ def name_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         yield from check(parts, catalog)
 
 
-def _not_served(location: Location, name: str, listener: ListenerConfig) -> Iterator[Finding]:
-    """Find a key that needs the protocol `name`, on a listener without this protocol."""
-    if name not in listener.protocols:
-        hint = suggestion(name, listener.protocols) or "; add it to `protocols`, or remove the key"
-        yield Finding(location, f"the listener does not serve {name!r}{hint}", at_key=True)
-
-
-def _prefixes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+def _within_sections(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, listener in parts.listeners.items():
-        for name in listener.prefix:
-            yield from _not_served(("listeners", at, "prefix", name), name, listener)
-
-
-def _faces(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for at, listener in parts.listeners.items():
-        for name, flavor in listener.flavor.items():
-            location: Location = ("listeners", at, "flavor", name)
-            yield from _not_served(location, name, listener)
-            if name in listener.protocols and name in catalog.protocols:
-                emulated = catalog.protocols[name].emulated_servers
-                if emulated:
-                    yield from unknown(location, f"flavor of {name} for clients", flavor, emulated)
-                else:
-                    yield Finding(location, f"clients of {name} see only one server type; remove the key", at_key=True)
-
-
-def _settings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find settings that the protocol does not support, or whose values are invalid."""
-    for at, listener in parts.listeners.items():
-        for name, values in listener.settings.items():
-            location: Location = ("listeners", at, "settings", name)
-            yield from _not_served(location, name, listener)
-            if name in listener.protocols and name in catalog.protocols:
-                yield from own_settings(location, catalog.protocols[name], values)
+        yield from listener.findings(("listeners", at), catalog)
+    if parts.admin is not None:
+        yield from parts.admin.findings(("admin",))
+    if parts.scaler is not None:
+        yield from parts.scaler.findings(("scaler",))
+    for at, reference in parts.reference.items():
+        yield from reference.findings(("reference", at), catalog)
+    for name, backend in parts.backends.items():
+        yield from backend.findings(("backends", name), catalog)
+    for at, route in parts.routes.items():
+        yield from route.findings(("routes", at), catalog)
+    for location, tls in parts.tls_sections():
+        yield from tls.findings(location, catalog)
 
 
 def _listener_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -73,31 +46,6 @@ def _listener_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             yield Finding(
                 ("listeners", second, "name"), f"listeners[{first}] is also called {VALUE}; choose another name"
             )
-
-
-def _shared_addresses(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find protocols at one address that the first bytes of a connection cannot distinguish."""
-    for at, listener in parts.listeners.items():
-        spoken = [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
-        streams = {each.name: each.binding for each in spoken if isinstance(each.binding, StreamBinding)}
-        if not streams or len({each.name for each in spoken}) == 1:
-            continue
-        location: Location = ("listeners", at, "protocols")
-        for name, form in streams.items():
-            if not form.framing.magic:
-                text = (
-                    f"the first bytes of {name} do not identify it among other protocols; use a separate listener for "
-                    "it"
-                )
-                yield Finding(location, text)
-        for (one, first), (other, second) in combinations(streams.items(), 2):
-            magics = sorted((first.framing.magic, second.framing.magic))
-            if magics[0] and magics[1].startswith(magics[0]):
-                text = f"{one} and {other} begin with the same bytes; use a listener for each protocol"
-                yield Finding(location, text)
-        if listener.bind.path:
-            text = f"a unix socket serves one protocol; use HOST:PORT, or a listener for each protocol, got {VALUE}"
-            yield Finding(("listeners", at, "bind"), text)
 
 
 def _bind_schemes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -128,48 +76,6 @@ def _clashes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 yield Finding(second, f"{VALUE} is taken by {dotted(first)}; choose another address")
 
 
-def _admin_bind(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    if parts.admin is not None and parts.admin.auth is None and not parts.admin.bind.loopback:
-        text = "the status API must be on loopback unless it has `auth`; expected 127.0.0.1:PORT or `auth: {}`"
-        yield Finding(("admin", "bind"), f"{text}, got {VALUE}")
-
-
-def _scaler_bind(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    scaler = parts.scaler
-    if scaler is None or scaler.open or scaler.bind.loopback:
-        return
-    if scaler.tls is None or scaler.tls.client != "required":
-        text = "the scaler shows backends and their load; expected an address on loopback, `tls: {client: required}`"
-        yield Finding(("scaler", "bind"), f"{text} or `open: true`, got {VALUE}")
-
-
-def _reference_models(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for at, reference in parts.reference.items():
-        for i, name in enumerate(reference.models):
-            location = ("reference", at, "models", i)
-            if ":" not in name:
-                yield from unknown(location, "bundled model", name, catalog.reference_models)
-            elif not _ATTRIBUTE.fullmatch(name):
-                yield Finding(location, f"expected module:attribute, got {VALUE}")
-
-
-def _cross_origin(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find `cors` on listeners without HTTP protocols, and `cors` that lets any web page use a browser's
-    credentials."""
-    for at, listener in parts.listeners.items():
-        if listener.cors is None:
-            continue
-        location: Location = ("listeners", at, "cors")
-        spoken = [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
-        if spoken and not any(isinstance(each.binding, HttpBinding) for each in spoken):
-            yield Finding(
-                location, "`cors` is for HTTP, but no protocol of the listener uses HTTP; remove the key", at_key=True
-            )
-        if ANY_ORIGIN in listener.cors.origins and listener.has_credentials:
-            text = f"clients of this listener have credentials (`auth`, or `tls.client`): name the origins, got {VALUE}"
-            yield Finding((*location, "origins", listener.cors.origins.index(ANY_ORIGIN)), text)
-
-
 def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     first: dict[str, int] = {}
     for at, route in parts.routes.items():
@@ -196,43 +102,49 @@ def _names_in_routes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 yield from unknown(below, "backend", name, parts.backend_names)
 
 
-def _images(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+def _loaded_by_two(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    """Find servers that two backends with model loading share. Neither backend knows how much capacity the other
+    uses."""
+    loading = [
+        (key, each)
+        for key, each in parts.backends.items()
+        if each.placement is not None and each.placement.loads and each.protocol in catalog.protocols
+    ]
+    seen: dict[EndpointAddress, str] = {}
+    for key, backend in loading:
+        for at, address in enumerate(backend.addresses):
+            try:
+                place = catalog.parse_endpoint(catalog.protocols[backend.protocol].transport, address)
+            except ValueError:
+                continue  # another check reports it
+            other = seen.setdefault(place, key)
+            if other != key:
+                text = f"backend {other!r} also loads models on {{value}}, so both together could exceed its capacity"
+                yield Finding(("backends", key, "endpoints", at, "address"), f"{text}; use one backend for both")
+
+
+def _placed_without_decoding(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    """Find routes whose messages are not decoded, to backends that need the model's name."""
     for at, route in parts.routes.items():
-        if route.translate.images is not None and not catalog.images:
-            text = 'needs Pillow, which is not installed: pip install "modelglot[images]"'
-            yield Finding(("routes", at, "translate", "images"), text, at_key=True)
-
-
-def _pages(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    having = [name for name, protocol in catalog.protocols.items() if protocol.http.pages]
-    for at, listener in parts.listeners.items():
-        if listener.metrics_page and not any(name in having for name in listener.protocols):
-            text = f"the listener's protocols have no metrics page; remove the key, or add {listed(having)}"
-            yield Finding(("listeners", at, "metrics_page"), text, at_key=True)
+        for place, name in zip(route.backend_places, route.backends, strict=True):
+            found = parts.backends.get(name)
+            if route.passthrough and found is not None and found.placement is not None:
+                text = f"`placement` of backend {VALUE} needs the model, but passthrough does not decode messages"
+                yield Finding(("routes", at, *place), f"{text}; remove one of them")
 
 
 _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     protocol_names,
-    forms_beside_protocols,
-    _prefixes,
-    _faces,
-    _settings,
     _listener_names,
-    _shared_addresses,
     _bind_schemes,
     _clashes,
-    _admin_bind,
-    _scaler_bind,
-    _reference_models,
-    backend_findings,
-    _cross_origin,
+    _within_sections,
+    _loaded_by_two,
+    _placed_without_decoding,
     _route_names,
     _names_in_routes,
-    _images,
-    _pages,
     path_ties,
     open_paths,
-    tls_findings,
 )
 
 

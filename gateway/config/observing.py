@@ -3,13 +3,15 @@
 An attribute is a key, and its docstring is the key's description in `docs/configuration`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, Strict
 
+from gateway.config.catalog import Catalog
+from gateway.config.document import Location
 from gateway.config.fields import (
     VALUE,
     Bytes,
@@ -24,6 +26,7 @@ from gateway.config.fields import (
     Share,
     refusal,
 )
+from gateway.config.problems import Finding, unused
 from gateway.config.tls import BackendTlsConfig
 
 
@@ -91,6 +94,21 @@ class PayloadLogConfig(Keys):
         parts = urlsplit(self.to)
         return f"{parts.scheme}://{parts.netloc}"
 
+    def findings(self, location: Location, catalog: Catalog) -> Iterator[Finding]:
+        """Find keys that do not apply to the destination, and errors in `tls`."""
+        if self.is_file:
+            for key in _OF_REQUESTS:
+                if key in self.model_fields_set:
+                    yield Finding((*location, key), "is for a URL in `to`, but `to` is a file; remove it", at_key=True)
+        elif self.tls is not None and not self.to.startswith("https:"):
+            yield Finding((*location, "tls"), "needs https in `to`", at_key=True)
+        elif self.tls is not None:
+            yield from self.tls.findings((*location, "tls"), catalog)
+
+
+_OF_REQUESTS = ("events", "headers", "tls", "timeout")
+"""Keys of `log.payloads` that apply only if events are sent to a URL."""
+
 
 def _log_path(path: str) -> str:
     if path not in ("stdout", "stderr") and not path.startswith("/"):
@@ -108,6 +126,12 @@ class AccessConfig(Keys):
     """Fraction of successful requests that are logged. Failed requests are always logged."""
     path: Annotated[Name, AfterValidator(_log_path)] = "stdout"
     """`stdout`, `stderr` or the absolute path of a file. The gateway reopens the file on SIGHUP and at every reload."""
+
+    def warnings(self, location: Location) -> Iterator[Finding]:
+        """Find keys without effect."""
+        for key in ("sample", "path"):
+            if self.when == "never" and key in self.model_fields_set:
+                yield unused((*location, key), "`when` is never")
 
 
 class LogConfig(Keys):
@@ -159,6 +183,12 @@ class MetricsConfig(Keys):
     )  # fmt: skip
     """Upper bounds of the histogram buckets, in seconds, ascending."""
 
+    def warnings(self, location: Location) -> Iterator[Finding]:
+        """Find keys without effect."""
+        for key in ("models", "buckets"):
+            if not self.enabled and key in self.model_fields_set:
+                yield unused((*location, key), "`enabled` is false")
+
 
 def _collector(url: str) -> str:
     parts = urlsplit(url)
@@ -189,3 +219,9 @@ class TracingConfig(Keys):
     timeout: Period = 10
     """Timeout for sending a batch to the collector, in seconds. While the collector is slow, the gateway keeps the
     trace data of at most 2048 requests, and drops the rest."""
+
+    def warnings(self, location: Location) -> Iterator[Finding]:
+        """Find a collector's port for a protocol that the gateway does not use."""
+        if urlsplit(self.otlp).port == 4317:
+            text = "4317 is the OTLP port for gRPC, but the gateway uses OTLP over HTTP; write 4318"
+            yield Finding((*location, "otlp"), text)

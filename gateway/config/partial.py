@@ -1,6 +1,7 @@
 """Find the valid parts of an invalid configuration, for additional checks. If the listener in line 3 has a typo, the
 gateway can still report errors in the backend in line 9."""
 
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -12,6 +13,7 @@ from gateway.config.forms import FormConfig
 from gateway.config.keys import AdminConfig, Config, HealthConfig, ReferenceConfig, ScalerConfig
 from gateway.config.listeners import ListenerConfig
 from gateway.config.routes import RouteConfig
+from gateway.config.tls import BackendTlsConfig, ListenerTlsConfig
 from gateway.core.frozen import frozen
 
 Part = TypeVar("Part", bound=Keys)
@@ -33,6 +35,16 @@ class Parts:
     listener_names: frozenset[str]
     form_names: frozenset[str]
     backend_names: frozenset[str]
+
+    def tls_sections(self) -> Iterator[tuple[Location, ListenerTlsConfig | BackendTlsConfig]]:
+        """Yield each section `tls` of these parts with its location."""
+        sections: dict[Location, Any] = {("listeners", at): each for at, each in self.listeners.items()}
+        sections |= {("reference", at): each for at, each in self.reference.items()}
+        sections |= {("admin",): self.admin, ("health",): self.health, ("scaler",): self.scaler}
+        sections |= {("backends", name): each for name, each in self.backends.items()}
+        for location, section in sections.items():
+            if section is not None and section.tls is not None:
+                yield (*location, "tls"), section.tls
 
 
 def valid_parts(data: Any) -> Parts:

@@ -4,11 +4,12 @@ Times and sizes accept units (`10m`, `20GiB`), and counts can be ranges (`1..3`)
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
+from gateway.config.document import Location
 from gateway.config.fields import (
     VALUE,
     Bytes,
@@ -23,7 +24,10 @@ from gateway.config.fields import (
     Written,
     refusal,
 )
+from gateway.config.problems import Finding
 from gateway.core.frozen import frozen
+from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol
 from gateway.core.redis import redis_url
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -124,6 +128,35 @@ class PlacementConfig(Keys):
         """True if the gateway loads models on demand."""
         return self.loading == "on_demand"
 
+    def findings(self, location: Location, protocol: Protocol | None) -> Iterator[Finding]:
+        """Find inconsistent keys, and keys that the protocol does not support; None if the protocol is unknown."""
+        if protocol is not None:
+            yield from self._unsupported(location, protocol)
+        if not self.loads:
+            for key in sorted(self.model_fields_set.intersection(_OF_LOADING)):
+                text = "has an effect only with `loading: on_demand`; remove the key"
+                yield Finding((*location, key), text, at_key=True)
+            return
+        if self.memory is not None and not self.sizes:
+            text = 'this key needs `sizes`, such as `{"*": 2GiB}`: servers do not report model sizes'
+            yield Finding((*location, "memory"), text, at_key=True)
+        if self.sizes and self.memory is None:
+            text = "has an effect only with `memory`, the limit for the total size; add `memory`"
+            yield Finding((*location, "sizes"), text, at_key=True)
+        for glob, size in self.sizes.items():
+            if self.memory is not None and size > self.memory:
+                text = "no server can load models of this size, which exceeds `memory`; raise `memory`"
+                yield Finding((*location, "sizes", glob), text)
 
-OF_LOADING = ("max_models", "memory", "sizes", "copies", "idle", "pinned", "min_stay", "share", "timeout", "redis")
+    def _unsupported(self, location: Location, protocol: Protocol) -> Iterator[Finding]:
+        models = protocol.traits.models
+        if not (models.named or models.may_be_named or models.one_at is not None):
+            text = f"{protocol.name} requests do not name a model, which placement needs; remove the key"
+            yield Finding(location, text, at_key=True)
+        if self.loads and Operation.LOAD not in protocol.traits.servers.extensions:
+            text = f"{protocol.name} servers cannot load models on demand; expected never, got on_demand"
+            yield Finding((*location, "loading"), text)
+
+
+_OF_LOADING = ("max_models", "memory", "sizes", "copies", "idle", "pinned", "min_stay", "share", "timeout", "redis")
 """Keys that have an effect only if the gateway loads models."""

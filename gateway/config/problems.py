@@ -2,7 +2,7 @@
 Problems."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field
 from difflib import get_close_matches
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.core.frozen import frozen
+from gateway.core.protocol import Protocol, SettingError
 
 MOST_PROBLEMS = 100
 """Maximum number of problems that are reported for a configuration. A file that is not a configuration can contain a
@@ -96,6 +97,27 @@ def unknown(location: Location, what: str, name: str, known: Collection[str]) ->
     """Yield a finding if `name`, the value at `location`, is not one of `known`."""
     if name not in known:
         yield Finding(location, f"unknown {what} {VALUE}{suggestion(name, known)}")
+
+
+def unused(location: Location, why: str) -> Finding:
+    """Return the warning about a key without effect."""
+    return Finding(location, f"{location[-1]!r} has no effect: {why}", at_key=True)
+
+
+def wrong_settings(location: Location, protocol: Protocol, values: Mapping[str, str]) -> Iterator[Finding]:
+    """Find settings that the protocol does not support, or whose values are invalid."""
+    known = [] if protocol.settings is None else [each.name for each in protocol.settings.keys]
+    if values and not known:
+        yield Finding(location, f"{protocol.name} has no settings; remove the key", at_key=True)
+        return
+    for key in values:
+        if key not in known:
+            text = f"{protocol.name} has no setting {key!r}{suggestion(key, known)}"
+            yield Finding((*location, key), text, at_key=True)
+    try:
+        protocol.with_settings(values)
+    except SettingError as error:
+        yield Finding((*location, error.key), str(error))
 
 
 def listed(options: Iterable[str]) -> str:

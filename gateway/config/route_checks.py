@@ -8,10 +8,9 @@ from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.keys import Config
 from gateway.config.listeners import ListenerConfig
-from gateway.config.problems import Finding, listed, suggestion
-from gateway.config.routes import InputMatchConfig, MatchConfig, RouteConfig
+from gateway.config.problems import Finding, listed, suggestion, unknown
+from gateway.config.routes import MatchConfig, RouteConfig
 from gateway.config.unreachable import path_takes_all
-from gateway.core.globs import captures, wildcards
 from gateway.core.operations import CALLS
 from gateway.core.protocol import Protocol
 
@@ -19,29 +18,15 @@ from gateway.core.protocol import Protocol
 def route_findings(config: Config, catalog: Catalog) -> Iterator[Finding]:
     """Yield all findings of these checks."""
     for at, route in enumerate(config.routes):
+        yield from route.whole_findings(("routes", at))
         for check in _CHECKS:
             yield from check(at, route, config, catalog)
     yield from _repeated(config)
     yield from _beside_passthrough(config, catalog)
-    yield from _endpoints(config)
-    yield from _registering(config)
-
-
-def _endpoints(config: Config) -> Iterator[Finding]:
     for name, backend in config.backends.items():
-        found = backend.discovery
-        if found and not (found.dns or found.srv or found.files or found.registration):
-            yield Finding(("backends", name, "discovery"), "expected at least one of dns, srv, files and register")
-            continue
-        if backend.endpoints or backend.servers or (found and (found.srv or found.files or found.registration)):
-            continue
-        location: Location = ("backends", name)
-        if "endpoints" in backend.model_fields_set:
-            location = (*location, "endpoints")
-        if found and found.dns:
-            yield Finding(location, "`endpoints` needs a host name, which `discovery: {dns: all}` looks up")
-        else:
-            yield Finding(location, "`endpoints` needs an address, or `discovery` one of srv, files and register")
+        yield from backend.whole_findings(("backends", name))
+    yield from _registering(config)
+    yield from _logged(config)
 
 
 def _registering(config: Config) -> Iterator[Finding]:
@@ -51,40 +36,17 @@ def _registering(config: Config) -> Iterator[Finding]:
             yield Finding(("backends", name, "discovery", "register"), text, at_key=True)
 
 
-def _own_backends(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
-    above: Location = ("routes", at)
-    if route.split is None:
-        if route.backend is None:
-            yield Finding(above, "the key 'backend' is missing; add it, or 'split' for several backends")
-        if route.sticky is not None:
-            yield Finding((*above, "sticky"), "sticky needs a split; remove the key", at_key=True)
-    elif route.backend is not None:
-        text = "a route has either 'backend' or 'split'; remove one of them"
-        yield Finding((*above, "split"), text, at_key=True)
-    for i, name in enumerate(route.fallback):
-        if name in route.own_backends:
-            yield Finding((*above, "fallback", i), f"{VALUE} is already one of the route's own backends; remove it")
-
-
-def _captures(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Find captures in `rewrite.model` for which `match.model` has no wildcard."""
-    glob, wanted = route.match.model, captures(route.rewrite.model or "")
-    location: Location = ("routes", at, "rewrite", "model")
-    if wanted and glob is None:
-        yield Finding(location, f"{VALUE} needs match: {{model: GLOB}}, whose wildcards are {{1}}, {{2}}, ...")
-    elif wanted and glob is not None and max(wanted) > (count := len(wildcards(glob))):
-        has = f"match.model has {count or 'no'} wildcard{'' if count == 1 else 's'}"
-        known = listed(f"{{{number}}}" for number in range(count + 1))
-        yield Finding(location, f"{has}, so there is no {{{max(wanted)}}}; expected {known}")
-
-
-def _input(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
-    wanted = route.match.input
-    if wanted is not None and wanted == InputMatchConfig():
-        yield Finding(("routes", at, "match", "input"), "expected name, datatype or shape of an input", at_key=True)
-    elif wanted is not None and route.match.operation not in (None, *CALLS):
-        text = "only inference, explanation and derivatives have inputs; remove the key"
-        yield Finding(("routes", at, "match", "input"), text, at_key=True)
+def _logged(config: Config) -> Iterator[Finding]:
+    """Find routes in `log.payloads` that do not exist, or whose messages are not decoded."""
+    known: dict[str, bool] = dict.fromkeys(config.models, True)
+    for route in config.routes:
+        known[route.name] = known.get(route.name, False) or not route.passthrough
+    log = config.log.payloads
+    for at, name in enumerate((log and log.routes) or ()):
+        location: Location = ("log", "payloads", "routes", at)
+        yield from unknown(location, "route or graph", name, known)
+        if not known.get(name, True):
+            yield Finding(location, f"{VALUE} has passthrough, so the gateway does not decode its messages; remove it")
 
 
 def _served_protocol(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -264,9 +226,6 @@ def _takes_rest(match: MatchConfig, conditional: MatchConfig) -> bool:
 
 
 _CHECKS: tuple[Callable[[int, RouteConfig, Config, Catalog], Iterator[Finding]], ...] = (
-    _own_backends,
-    _captures,
-    _input,
     _served_protocol,
     _model_name,
     _version,

@@ -16,7 +16,9 @@ from gateway.bridge.settings import (
     Renaming,
     TranslateSettings,
 )
+from gateway.config.catalog import Catalog
 from gateway.config.declared import Declared
+from gateway.config.document import Location
 from gateway.config.fields import (
     VALUE,
     Flag,
@@ -31,10 +33,11 @@ from gateway.config.fields import (
     refusal,
 )
 from gateway.config.policies import Policies
-from gateway.config.problems import listed
+from gateway.config.problems import Finding, listed
 from gateway.config.tensors import Constant, FreeDimension, RouteSignature
 from gateway.core.datatypes import Datatype
-from gateway.core.operations import SERVER_OPERATIONS, Operation
+from gateway.core.globs import captures, wildcards
+from gateway.core.operations import CALLS, SERVER_OPERATIONS, Operation
 from gateway.core.requests import Nan
 from gateway.core.tensors import MAX_RANK, Tensor
 
@@ -94,6 +97,14 @@ class MatchConfig(Keys):
     input: InputMatchConfig | None = None
     """An input that the request must have. The condition applies to inference, explanation and derivatives; all other
     operations on the model, such as metadata, always match."""
+
+    def whole_findings(self, location: Location) -> Iterator[Finding]:
+        """Find conditions for inputs that no request meets, or that have no keys."""
+        if self.input is not None and self.input == InputMatchConfig():
+            yield Finding((*location, "input"), "expected name, datatype or shape of an input", at_key=True)
+        elif self.input is not None and self.operation not in (None, *CALLS):
+            text = "only inference, explanation and derivatives have inputs; remove the key"
+            yield Finding((*location, "input"), text, at_key=True)
 
 
 OF_GRAPHS, OF_BACKENDS = "models.", "backends."
@@ -250,6 +261,17 @@ def _with_a_weight(split: tuple[SplitConfig, ...]) -> tuple[SplitConfig, ...]:
     return split
 
 
+def _captures(location: Location, model: str, glob: str | None) -> Iterator[Finding]:
+    """Find placeholders in `rewrite.model` for which `match.model` has no wildcard."""
+    wanted = captures(model)
+    if wanted and glob is None:
+        yield Finding(location, f"{VALUE} needs match: {{model: GLOB}}, whose wildcards are {{1}}, {{2}}, ...")
+    elif wanted and glob is not None and max(wanted) > (count := len(wildcards(glob))):
+        has = f"match.model has {count or 'no'} wildcard{'' if count == 1 else 's'}"
+        known = listed(f"{{{number}}}" for number in range(count + 1))
+        yield Finding(location, f"{has}, so there is no {{{max(wanted)}}}; expected {known}")
+
+
 class RouteConfig(Keys):
     """A route from clients to a backend."""
 
@@ -335,3 +357,26 @@ class RouteConfig(Keys):
             return next(each.backend for each in self.split if each.weight)
         assert self.backend is not None
         return self.backend
+
+    def findings(self, location: Location, catalog: Catalog) -> Iterator[Finding]:
+        """Find keys whose package is missing."""
+        if self.translate.images is not None and not catalog.images:
+            text = 'needs Pillow, which is not installed: pip install "modelglot[images]"'
+            yield Finding((*location, "translate", "images"), text, at_key=True)
+
+    def whole_findings(self, location: Location) -> Iterator[Finding]:
+        """Find missing and inconsistent keys."""
+        yield from self.match.whole_findings((*location, "match"))
+        if self.split is None:
+            if self.backend is None:
+                yield Finding(location, "the key 'backend' is missing; add it, or 'split' for several backends")
+            if self.sticky is not None:
+                yield Finding((*location, "sticky"), "sticky needs a split; remove the key", at_key=True)
+        elif self.backend is not None:
+            text = "a route has either 'backend' or 'split'; remove one of them"
+            yield Finding((*location, "split"), text, at_key=True)
+        for at, name in enumerate(self.fallback):
+            if name in self.own_backends:
+                text = f"{VALUE} is already one of the route's own backends; remove it"
+                yield Finding((*location, "fallback", at), text)
+        yield from _captures((*location, "rewrite", "model"), self.rewrite.model or "", self.match.model)

@@ -3,12 +3,17 @@
 import os
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Strict
 
+from gateway.config.catalog import Catalog
+from gateway.config.document import Location
 from gateway.config.fields import VALUE, Flag, Keys, Name, OrText, Period, Size, refusal
+from gateway.config.problems import Finding
 
 Count = Annotated[int, Strict(), Field(ge=0)]
 
@@ -82,6 +87,52 @@ class ServersConfig(Keys):
     """Absolute path of a folder in which the gateway records its jobs, with a subfolder for each job. If jobs run on
     other machines, the folder must be available there too. Default: `modelglot/BACKEND` in `$XDG_STATE_HOME`, or in
     `~/.local/state`."""
+
+    def findings(self, location: Location) -> Iterator[Finding]:
+        """Find inconsistent keys, and files that do not exist."""
+        if (self.script is None) == (self.command is None):
+            yield Finding(location, "expected either `script` or `command`", at_key=True)
+        if self.max < self.min:
+            yield Finding((*location, "max"), f"expected at least `min`, which is {self.min}, got {VALUE}")
+        if self.script is not None:
+            yield from _script((*location, "script"), self.script)
+        if self.state is not None and not self.state.startswith("/"):
+            yield Finding((*location, "state"), f"expected an absolute path, got {VALUE}")
+        if self.directory is not None and self.engine != "hyperqueue":
+            yield Finding((*location, "directory"), f"the engine {self.engine} has no directory; remove the key")
+        if self.engine == "process":
+            for name in ("cpus", "gpus", "options"):
+                if name in self.resources.model_fields_set:
+                    text = "the engine process cannot limit this resource; remove the key"
+                    yield Finding((*location, "resources", name), text, at_key=True)
+
+    def warnings(self, location: Location, catalog: Catalog) -> Iterator[Finding]:
+        """Find programs that are missing on this machine: programs of the engine, and the program in `command` of the
+        engine `process`. A missing program is not an error, because users can check a configuration on a machine
+        without access to the cluster."""
+        missing = catalog.why_not_engine(self.engine)
+        if missing:
+            text = f"this machine cannot start servers: the engine {VALUE} needs {missing}"
+            yield Finding((*location, "engine"), text)
+        if self.engine == "process" and self.command is not None and which(self.command[0]) is None:
+            program = self.command[0]
+            hint = (
+                "; write the command with its arguments as one text, or as a list of words"
+                if " " in program
+                else "; install it, or write its full path"
+            )
+            text = f"this machine cannot start servers: the program {program!r} does not exist{hint}"
+            yield Finding((*location, "command"), text)
+
+
+def _script(location: Location, script: str) -> Iterator[Finding]:
+    path = Path(script)
+    if not path.is_absolute():
+        yield Finding(location, f"expected the absolute path of a job script, got {VALUE}")
+    elif not path.is_file():
+        yield Finding(location, f"{VALUE} is not a file", files=(script,))
+    elif not os.access(path, os.R_OK):
+        yield Finding(location, f"{VALUE} cannot be read", files=(script,))
 
 
 def state_folder(backend: str) -> Path:

@@ -2,13 +2,9 @@
 about keys that probably were another word before a program read them as YAML 1.1."""
 
 from collections.abc import Callable, Iterator
-from shutil import which
-from urllib.parse import urlsplit
 
 from gateway.config.access import HealthAuthConfig, ListenerAuthConfig
 from gateway.config.access_checks import access_warnings
-from gateway.config.backend_checks import unused_load_keys
-from gateway.config.backends import BackendConfig
 from gateway.config.catalog import Catalog, EndpointAddress
 from gateway.config.document import Location, Node
 from gateway.config.fields import VALUE
@@ -17,11 +13,10 @@ from gateway.config.graph_checks import graph_warnings
 from gateway.config.keys import Config
 from gateway.config.partial import all_parts
 from gateway.config.policy_checks import retries_of_unsent_calls, unbounded_backends
-from gateway.config.problems import Finding
+from gateway.config.problems import Finding, unused
 from gateway.config.relaying import relaying
 from gateway.config.scalars import other_words
 from gateway.config.tls import ListenerTlsConfig
-from gateway.config.tls_checks import tls_warnings
 from gateway.config.unreachable import unreachable_routes
 from gateway.core.address import Address
 from gateway.core.protocol import Protocol
@@ -40,40 +35,6 @@ def _no_routes(config: Config, catalog: Catalog) -> Iterator[Finding]:
         yield Finding(
             ("routes",), "`routes` is empty, so the gateway cannot answer any request; add a route", at_key=True
         )
-
-
-def _engines(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Warn about engines whose programs are missing. A missing program is not an error, because users can check a
-    configuration on a machine without access to the cluster."""
-    for name, backend in config.backends.items():
-        missing = backend.servers and catalog.why_not_engine(backend.servers.engine)
-        if missing:
-            text = f"this machine cannot start servers: the engine {VALUE} needs {missing}"
-            yield Finding(("backends", name, "servers", "engine"), text)
-
-
-def _programs(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Warn about missing programs in `servers.command` of the engine `process`. Other engines run programs on other
-    machines."""
-    for name, backend in config.backends.items():
-        servers = backend.servers
-        if servers is None or servers.engine != "process" or servers.command is None:
-            continue
-        program = servers.command[0]
-        if which(program) is None:
-            hint = (
-                "; write the command with its arguments as one text, or as a list of words"
-                if " " in program
-                else "; install it, or write its full path"
-            )
-            text = f"this machine cannot start servers: the program {program!r} does not exist{hint}"
-            yield Finding(("backends", name, "servers", "command"), text)
-
-
-def _collector_of_grpc(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    if config.tracing is not None and urlsplit(config.tracing.otlp).port == 4317:
-        text = "4317 is the OTLP port for gRPC, but the gateway uses OTLP over HTTP; write 4318"
-        yield Finding(("tracing", "otlp"), text)
 
 
 def _unused_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -188,39 +149,25 @@ def _endpoints(config: Config, catalog: Catalog) -> Iterator[tuple[Location, str
             yield ("backends", name, "endpoints", at, "address"), name, protocol, place
 
 
-def _unused_keys(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Yield one warning for each unused key."""
-    yield from _unused_in_metrics(config)
-    yield from _unused_in_log(config)
-    yield from _unused_in_certificates(config)
-    yield from _unused_in_permissions(config)
+def _within_sections(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    yield from config.metrics.warnings(("metrics",))
+    yield from config.log.access.warnings(("log", "access"))
+    if config.tracing is not None:
+        yield from config.tracing.warnings(("tracing",))
     for name, backend in config.backends.items():
-        yield from _unused_in_backend(("backends", name), backend, catalog)
+        yield from backend.warnings(("backends", name), catalog)
+    for location, tls in all_parts(config).tls_sections():
+        yield from tls.warnings(location)
 
 
-def _unused(location: Location, why: str) -> Finding:
-    return Finding(location, f"{location[-1]!r} has no effect: {why}", at_key=True)
-
-
-def _unused_in_metrics(config: Config) -> Iterator[Finding]:
+def _unused_in_metrics(config: Config, catalog: Catalog) -> Iterator[Finding]:
     if "metrics" in config.model_fields_set and config.metrics.enabled and config.health is None:
-        yield _unused(("metrics",), "the metrics page is on the health port; add `health: {bind: HOST:PORT}`")
-    if not config.metrics.enabled:
-        for key in ("models", "buckets"):
-            if key in config.metrics.model_fields_set:
-                yield _unused(("metrics", key), "`enabled` is false")
-        if config.health is not None and config.health.auth is not None:
-            yield _unused(("health", "auth"), "it applies to /metrics, but `metrics.enabled` is false")
+        yield unused(("metrics",), "the metrics page is on the health port; add `health: {bind: HOST:PORT}`")
+    if not config.metrics.enabled and config.health is not None and config.health.auth is not None:
+        yield unused(("health", "auth"), "it applies to /metrics, but `metrics.enabled` is false")
 
 
-def _unused_in_log(config: Config) -> Iterator[Finding]:
-    access = config.log.access
-    for key in ("sample", "path"):
-        if access.when == "never" and key in access.model_fields_set:
-            yield _unused(("log", "access", key), "`when` is never")
-
-
-def _unused_in_certificates(config: Config) -> Iterator[Finding]:
+def _unused_in_certificates(config: Config, catalog: Catalog) -> Iterator[Finding]:
     """Find entries for client certificates that no listener requests."""
     places = [(each.auth, each.tls) for each in config.listeners]
     asks = any(_asks(auth, tls) for auth, tls in places)
@@ -228,7 +175,7 @@ def _unused_in_certificates(config: Config) -> Iterator[Finding]:
         asks = asks or _asks(config.health.auth, config.health.tls)
     if config.auth is not None and config.auth.certificates and not asks:
         text = "no listener with `auth` requests certificates; add `client_ca` and `client` to the listener's `tls`"
-        yield _unused(("auth", "certificates"), text)
+        yield unused(("auth", "certificates"), text)
 
 
 def _asks(auth: ListenerAuthConfig | HealthAuthConfig | None, tls: ListenerTlsConfig | None) -> bool:
@@ -236,34 +183,14 @@ def _asks(auth: ListenerAuthConfig | HealthAuthConfig | None, tls: ListenerTlsCo
     return accepts and tls is not None and tls.client != "none"
 
 
-def _unused_in_permissions(config: Config) -> Iterator[Finding]:
+def _unused_in_permissions(config: Config, catalog: Catalog) -> Iterator[Finding]:
     given = {name for principal in config.principals.values() for name in principal.permissions}
     claimed = config.auth is not None and any(each.permissions for each in config.auth.jwt)
     for name in config.permissions:
         if name not in given and not claimed:
-            yield _unused(("permissions", name), "no principal uses it; add it to a principal's `permissions`")
+            yield unused(("permissions", name), "no principal uses it; add it to a principal's `permissions`")
     if config.principals and config.auth is None and all(each.auth is None for each in config.listeners):
-        yield _unused(("principals",), "authentication is off; add `auth` at the top level and to listeners")
-
-
-def _unused_in_backend(location: Location, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:
-    has_queue = backend.max_in_flight or catalog.protocols[backend.protocol].traits.servers.max_in_flight
-    waits = backend.queue.wait_for_endpoints is not None
-    if waits and backend.discovery is None:
-        yield _unused(
-            (*location, "queue", "wait_for_endpoints"),
-            "endpoints never change, because `discovery` is missing; remove it",
-        )
-    if "queue" in backend.model_fields_set and not has_queue and not waits:
-        text = "calls wait only if `max_in_flight` limits them; add `max_in_flight`"
-        yield _unused((*location, "queue"), text)
-    for place, why in unused_load_keys(location, backend):
-        yield _unused(place, why)
-    health = backend.health
-    if health is not None and health.probe == "none":
-        for key in ("interval", "timeout", "unhealthy", "healthy", "jitter"):
-            if key in health.model_fields_set:
-                yield _unused((*location, "health", key), "`probe` is none")
+        yield unused(("principals",), "authentication is off; add `auth` at the top level and to listeners")
 
 
 _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
@@ -280,11 +207,10 @@ _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
     unbounded_backends,
     retries_of_unsent_calls,
     access_warnings,
-    _unused_keys,
-    tls_warnings,
-    _engines,
-    _programs,
-    _collector_of_grpc,
+    _within_sections,
+    _unused_in_metrics,
+    _unused_in_certificates,
+    _unused_in_permissions,
 )
 
 
