@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 from gateway.assembly import registry
 from gateway.assembly.certificates import port_alpn
 from gateway.auth.tokens import KeySet, KeySetError, parse_key_set
-from gateway.config.access import TokensConfig
-from gateway.config.access_checks import is_url
+from gateway.config.access import TokensConfig, is_url
 from gateway.core.certificates import CertificateError, TlsFiles
 from gateway.core.errors import GatewayError
 from gateway.core.log_limit import LogLimit

@@ -1,12 +1,16 @@
 """The keys for authentication and permissions: `auth`, `permissions`, `principals`, and the `auth` keys of listeners
 and of the health and admin ports."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
+from gateway.config.catalog import Catalog
+from gateway.config.document import Location
 from gateway.config.fields import (
+    VALUE,
     HeaderName,
     Keys,
     Name,
@@ -18,6 +22,8 @@ from gateway.config.fields import (
     distinct_by,
     refusal,
 )
+from gateway.config.problems import Finding
+from gateway.core.certificates import TlsFiles
 from gateway.core.principal import Permission
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -49,6 +55,18 @@ class ApiKeysConfig(Keys):
     """Header or gRPC metadata key for an API key. The gateway also accepts the key in `Authorization`, as `Bearer KEY`
     or as the password of Basic authentication. If a client sends both headers, this header applies."""
 
+    def findings(self, location: Location, catalog: Catalog) -> Iterator[Finding]:
+        """Find an unusable file."""
+        if not self.file.startswith("/"):
+            yield Finding((*location, "file"), f"expected an absolute path, got {VALUE}")
+        elif why := catalog.why_not_keys(self.file):
+            yield Finding((*location, "file"), f"{VALUE} is not an API key file: {why}", files=(self.file,))
+
+
+def is_url(place: str) -> bool:
+    """Return True if the location of an issuer's keys is a URL, False if it is the path of a file."""
+    return place.startswith(("https://", "http://"))
+
 
 class TokensConfig(Keys):
     """JSON Web Tokens (JWT) from an OpenID Connect issuer. Clients send them in the same headers as API keys. Needs
@@ -78,6 +96,31 @@ class TokensConfig(Keys):
     refresh: Period = 300
     """Seconds between two refreshes of the issuer's keys. A token that was signed with an unknown key triggers an
     immediate refresh, at most every 10 s."""
+
+    def findings(self, location: Location, catalog: Catalog) -> Iterator[Finding]:
+        """Find unusable files."""
+        if self.jwks is not None and not is_url(self.jwks):
+            if not self.jwks.startswith("/"):
+                yield Finding((*location, "jwks"), f"expected a URL or an absolute path, got {VALUE}")
+            elif why := catalog.why_not_key_set(self.jwks):
+                yield Finding((*location, "jwks"), f"{VALUE} is not an issuer's key set: {why}", files=(self.jwks,))
+        if self.ca is None:
+            return
+        if not (self.jwks or self.issuer).startswith("https://"):
+            text = "has no effect: the issuer's keys do not come over https; remove it"
+            yield Finding((*location, "ca"), text, at_key=True)
+        elif not self.ca.startswith("/"):
+            yield Finding((*location, "ca"), f"expected an absolute path, got {VALUE}")
+        else:
+            for fault in catalog.tls_faults(TlsFiles(authorities=self.ca), "ca"):
+                yield Finding((*location, "ca"), f"{VALUE} cannot be used: {fault}", files=(self.ca,))
+
+    def warnings(self, location: Location) -> Iterator[Finding]:
+        """Find keys that come over plain HTTP."""
+        key, url = ("issuer", self.issuer) if self.jwks is None else ("jwks", self.jwks)
+        if url.startswith("http://") and urlsplit(url).hostname not in ("localhost", "127.0.0.1", "::1"):
+            text = "its keys come over plain http, so anyone on the network path can replace them; use https"
+            yield Finding((*location, key), f"{VALUE}: {text}")
 
 
 class CertificateConfig(Keys):
@@ -114,6 +157,27 @@ class AuthConfig(Keys):
         if self.certificates:
             found.append("certificates")
         return tuple(found)
+
+    def findings(self, location: Location, catalog: Catalog) -> Iterator[Finding]:
+        """Find unusable files, and missing packages."""
+        if self.keys is not None:
+            yield from self.keys.findings((*location, "keys"), catalog)
+        if self.jwt and not catalog.jwt:
+            text = 'needs PyJWT, which is not installed: pip install "modelglot[jwt]"'
+            yield Finding((*location, "jwt"), text, at_key=True)
+            return
+        for at, issuer in enumerate(self.jwt):
+            yield from issuer.findings((*location, "jwt", at), catalog)
+
+    def warnings(self, location: Location) -> Iterator[Finding]:
+        """Find issuers whose tokens others can forge or confuse."""
+        first: dict[str, str] = {}
+        for at, issuer in enumerate(self.jwt):
+            yield from issuer.warnings((*location, "jwt", at))
+            other = first.setdefault(issuer.prefix, issuer.issuer)
+            if other != issuer.issuer:
+                text = f"its tokens can name the principals of {other}, which has the same `prefix`"
+                yield Finding((*location, "jwt", at, "issuer"), f"{VALUE}: {text}; use different prefixes")
 
 
 class GrantConfig(Keys):

@@ -1,9 +1,8 @@
-"""Checks of authentication and permissions: `auth`, `permissions`, `principals`, and the `auth` keys of listeners and
-ports. `loading` calls them if all parts of the configuration are valid."""
+"""Checks of authentication and permissions across sections: `auth`, `permissions`, `principals`, and the `auth` keys of
+listeners and ports. `loading` calls them if all parts of the configuration are valid."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from urllib.parse import urlsplit
 
 from gateway.config.access import AdminAuthConfig, AuthConfig, HealthAuthConfig, ListenerAuthConfig
 from gateway.config.catalog import Catalog
@@ -11,7 +10,6 @@ from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.keys import Config
 from gateway.config.problems import Finding, suggestion, unknown
-from gateway.core.certificates import TlsFiles
 from gateway.core.protocol import StreamBinding
 
 BUILT_IN = ("use", "all")
@@ -26,7 +24,7 @@ def access_findings(config: Config, catalog: Catalog) -> list[Finding]:
         *_listeners(config, catalog),
         *_admin(config),
         *_health(config),
-        *_files(config, catalog),
+        *(config.auth.findings(("auth",), catalog) if config.auth is not None else ()),
     ]
 
 
@@ -96,47 +94,6 @@ def _accepted(
             )
 
 
-def _files(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    auth = config.auth
-    if auth is None:
-        return
-    if auth.keys is not None:
-        if not auth.keys.file.startswith("/"):
-            yield Finding(("auth", "keys", "file"), f"expected an absolute path, got {VALUE}")
-        elif why := catalog.why_not_keys(auth.keys.file):
-            text = f"{VALUE} is not an API key file: {why}"
-            yield Finding(("auth", "keys", "file"), text, files=(auth.keys.file,))
-    if auth.jwt and not catalog.jwt:
-        text = 'needs PyJWT, which is not installed: pip install "modelglot[jwt]"'
-        yield Finding(("auth", "jwt"), text, at_key=True)
-        return
-    for at, issuer in enumerate(auth.jwt):
-        location: Location = ("auth", "jwt", at)
-        if issuer.jwks is not None and not is_url(issuer.jwks):
-            if not issuer.jwks.startswith("/"):
-                yield Finding((*location, "jwks"), f"expected a URL or an absolute path, got {VALUE}")
-            elif why := catalog.why_not_key_set(issuer.jwks):
-                text = f"{VALUE} is not an issuer's key set: {why}"
-                yield Finding((*location, "jwks"), text, files=(issuer.jwks,))
-        if issuer.ca is not None:
-            yield from _authorities((*location, "ca"), issuer.ca, (issuer.jwks or issuer.issuer), catalog)
-
-
-def _authorities(location: Location, path: str, place: str, catalog: Catalog) -> Iterator[Finding]:
-    if not place.startswith("https://"):
-        yield Finding(location, "has no effect: the issuer's keys do not come over https; remove it", at_key=True)
-    elif not path.startswith("/"):
-        yield Finding(location, f"expected an absolute path, got {VALUE}")
-    else:
-        for fault in catalog.tls_faults(TlsFiles(authorities=path), "ca"):
-            yield Finding(location, f"{VALUE} cannot be used: {fault}", files=(path,))
-
-
-def is_url(place: str) -> bool:
-    """Return True if the location of an issuer's keys is a URL, False if it is the path of a file."""
-    return place.startswith(("https://", "http://"))
-
-
 # Warnings.
 
 
@@ -160,8 +117,8 @@ def access_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
         text = "`principals` is missing, so clients have no permissions; add `principals: {'*': {permissions: [use]}}`"
         yield Finding(("auth",), text, at_key=True)
     yield from _forwarded(config)
-    yield from _plain_issuers(config)
-    yield from _same_names(config)
+    if config.auth is not None:
+        yield from config.auth.warnings(("auth",))
 
 
 def _forwarded(config: Config) -> Iterator[Finding]:
@@ -176,21 +133,3 @@ def _forwarded(config: Config) -> Iterator[Finding]:
                     "them"
                 )
                 yield Finding(("backends", name, "forward_headers", at), f"{VALUE} {text}")
-
-
-def _plain_issuers(config: Config) -> Iterator[Finding]:
-    for at, issuer in enumerate(config.auth.jwt if config.auth is not None else ()):
-        key = "issuer" if issuer.jwks is None else "jwks"
-        url = getattr(issuer, key)
-        if url.startswith("http://") and urlsplit(url).hostname not in ("localhost", "127.0.0.1", "::1"):
-            text = "its keys come over plain http, so anyone on the network path can replace them; use https"
-            yield Finding(("auth", "jwt", at, key), f"{VALUE}: {text}")
-
-
-def _same_names(config: Config) -> Iterator[Finding]:
-    first: dict[str, str] = {}
-    for at, issuer in enumerate(config.auth.jwt if config.auth is not None else ()):
-        other = first.setdefault(issuer.prefix, issuer.issuer)
-        if other != issuer.issuer:
-            text = f"its tokens can name the principals of {other}, which has the same `prefix`; use different prefixes"
-            yield Finding(("auth", "jwt", at, "issuer"), f"{VALUE}: {text}")

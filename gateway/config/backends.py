@@ -4,12 +4,12 @@ An attribute is a key, and its docstring is the key's description in `docs/confi
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
-from gateway.config.catalog import Catalog
+from gateway.config.catalog import Catalog, EndpointAddress
 from gateway.config.discovery import DiscoveryConfig
 from gateway.config.document import Location
 from gateway.config.fields import (
@@ -265,8 +265,10 @@ class BackendConfig(Keys):
         if self.tls is not None:
             yield from _addresses_without_tls(location, self)
         if protocol is not None:  # another check reports an unknown protocol
-            for check in _OF_PROTOCOL:
-                yield from check(location, self, protocol, catalog)
+            yield from _addresses(location, self, protocol, catalog)
+            yield from _unsupported(location, self, protocol)
+            yield from _headers(location, self, protocol)
+            yield from _load(location, self, protocol)
 
     def whole_findings(self, location: Location) -> Iterator[Finding]:
         """Find a valid backend without endpoints."""
@@ -320,60 +322,42 @@ def _addresses_without_tls(location: Location, backend: BackendConfig) -> Iterat
             yield Finding((*location, "endpoints", at, "address"), text)
 
 
-def _settings(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
-    return wrong_settings((*location, "settings"), protocol, backend.settings)
-
-
-def _endpoints(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+def _addresses(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+    """Find invalid addresses, and `discovery: {dns: all}` without a host name."""
+    places: list[EndpointAddress] = []
     for at, endpoint in enumerate(backend.addresses):
         try:
-            catalog.parse_endpoint(protocol.transport, endpoint)
+            places.append(catalog.parse_endpoint(protocol.transport, endpoint))
         except ValueError as error:
             # The message can contain the endpoint, and with it the value of a reference.
             text = str(error).replace(repr(endpoint), VALUE).replace(endpoint, VALUE)
             yield Finding((*location, "endpoints", at, "address"), text)
-
-
-def _dns(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
-    """Find `discovery: {dns: all}` on backends without a host name."""
-    if backend.discovery is None or backend.discovery.dns is None or not backend.endpoints:
-        return
-    try:
-        places = [catalog.parse_endpoint(protocol.transport, endpoint) for endpoint in backend.addresses]
-    except ValueError:
-        return  # another check reports it
-    if not any(place.has_name for place in places):
+    resolves = backend.discovery is not None and backend.discovery.dns is not None
+    if resolves and 0 < len(places) == len(backend.addresses) and not any(place.has_name for place in places):
         text = "no endpoint has a host name that the gateway could look up; remove the key"
         yield Finding((*location, "discovery", "dns"), text, at_key=True)
 
 
-def _flavor(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
-    flavors = protocol.traits.servers.flavors
+def _unsupported(location: Location, backend: BackendConfig, protocol: Protocol) -> Iterator[Finding]:
+    """Find keys that the protocol does not support, and unknown names in them."""
+    name, models, flavors = protocol.name, protocol.traits.models, protocol.traits.servers.flavors
+    yield from wrong_settings((*location, "settings"), protocol, backend.settings)
     if backend.flavor and flavors is None:
-        yield Finding((*location, "flavor"), f"{protocol.name} has no flavors; remove the key", at_key=True)
+        yield Finding((*location, "flavor"), f"{name} has no flavors; remove the key", at_key=True)
     elif backend.flavor and flavors is not None:
-        yield from unknown((*location, "flavor"), f"flavor of {protocol.name}", backend.flavor, flavors.names)
-
-
-def _batch(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+        yield from unknown((*location, "flavor"), f"flavor of {name}", backend.flavor, flavors.names)
     if backend.batch and protocol.batches:
-        yield from unknown((*location, "batch"), f"batch of {protocol.name}", backend.batch, protocol.batches)
+        yield from unknown((*location, "batch"), f"batch of {name}", backend.batch, protocol.batches)
     elif backend.batch:
-        text = f"{protocol.name} has one way to send a batch; remove the key"
-        yield Finding((*location, "batch"), text, at_key=True)
+        yield Finding((*location, "batch"), f"{name} has one way to send a batch; remove the key", at_key=True)
+    if backend.trust_metadata and not models.metadata_parts:
+        yield Finding((*location, "trust_metadata"), f"{name} has no metadata; remove the key", at_key=True)
+    elif backend.trust_metadata and models.trusted_metadata:
+        text = f"the gateway always trusts {name} metadata; remove the key"
+        yield Finding((*location, "trust_metadata"), text, at_key=True)
 
 
-def _trust_metadata(
-    location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog
-) -> Iterator[Finding]:
-    above: Location = (*location, "trust_metadata")
-    if backend.trust_metadata and not protocol.traits.models.metadata_parts:
-        yield Finding(above, f"{protocol.name} has no metadata; remove the key", at_key=True)
-    elif backend.trust_metadata and protocol.traits.models.trusted_metadata:
-        yield Finding(above, f"the gateway always trusts {protocol.name} metadata; remove the key", at_key=True)
-
-
-def _headers(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+def _headers(location: Location, backend: BackendConfig, protocol: Protocol) -> Iterator[Finding]:
     """Find headers that the backend's protocol cannot transport, or that are also forwarded from clients."""
     above: Location = (*location, "headers")
     if backend.headers and isinstance(protocol.binding, StreamBinding):
@@ -393,7 +377,7 @@ _TRITON_PROTOCOLS = ("v2-rest", "v2-grpc")
 """Protocols whose servers can be Triton servers, for which `load` has a default."""
 
 
-def _load(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+def _load(location: Location, backend: BackendConfig, protocol: Protocol) -> Iterator[Finding]:
     """Find missing keys, and unusable sources of load reports."""
     if backend.balance == _LEAST_LOAD:
         if backend.load is not None:
@@ -425,9 +409,3 @@ def _unused_load(location: Location, backend: BackendConfig) -> Iterator[Finding
     for at, endpoint in enumerate(backend.endpoints):
         if endpoint.load_url is not None and not (is_read and (backend.load or DEFAULT_LOAD).kind != "orca"):
             yield unused((*location, "endpoints", at, "load_url"), "the gateway reads no load page")
-
-
-_OF_PROTOCOL: tuple[Callable[[Location, BackendConfig, Protocol, Catalog], Iterator[Finding]], ...] = (
-    _settings, _endpoints, _dns, _load, _flavor, _batch, _headers, _trust_metadata,
-)  # fmt: skip
-"""The checks of a backend against its protocol."""

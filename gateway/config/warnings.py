@@ -1,5 +1,6 @@
 """Warnings about valid settings that are probably a mistake, or have no effect, for `gateway check` and the log; and
-about keys that probably were another word before a program read them as YAML 1.1."""
+about keys that probably were another word before a program read them as YAML 1.1. Warnings about a single section are
+in its class."""
 
 from collections.abc import Callable, Iterator
 
