@@ -1,11 +1,11 @@
 """Load a configuration from a file or text, and return a Config or a list of all problems.
 
 1. The text is parsed into a tree of nodes with their positions, and references are replaced (`document`). 2. pydantic
-   validates the tree as a Config (`keys`). 3. Forms become protocols (`form_checks`), and names and addresses are
-   checked. If the configuration is invalid, both steps run on its valid parts (`partial`, `name_checks`, `paths`). 4.
-   If the configuration is valid, permissions are checked, routes are checked against listeners and backends, and
-   policies against backends (`access_checks`, `route_checks`, `policy_checks`). 5. Valid settings that are probably a
-   mistake become warnings (`warnings`).
+   validates the tree as a Config (`keys`). 3. Forms become protocols (`form_checks`), and each section, names and
+   addresses are checked. If the configuration is invalid, both steps run on its valid parts (`partial`, `name_checks`,
+   `paths`). 4. If the configuration is valid, permissions are checked, routes are checked against listeners and
+   backends, and policies against backends (`access_checks`, `route_checks`, `policy_checks`). 5. Valid settings that
+   are probably a mistake become warnings (`warnings`).
 
 All steps collect problems, up to MOST_PROBLEMS, which are reported in the order of the file.
 """
