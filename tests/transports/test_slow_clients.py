@@ -2,12 +2,14 @@
 The clock is moved by the test."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
-from gateway.core.protocol import Limits
+from gateway.core.messages import Message
+from gateway.core.protocol import Limits, Protocol
 from gateway.transports.timeouts import Timeouts
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import CONTINUATION, DATA, END_STREAM, HEADERS, PING, frame
@@ -150,3 +152,45 @@ async def test_a_large_message_over_a_slow_line_arrives() -> None:
             assert not client.receiving.done()
         client.writer.write(frame(DATA, END_STREAM, 1, b""))
         await client.received_bytes(2**15)
+
+
+def growing(reply: Callable[[bytes], Message]) -> Callable[[Message, Protocol], Message]:
+    """An exchange whose replies have SIZES. Each is larger than all buffers, and than the reply before it, so that the
+    gateway never sees that less is left to read."""
+    sizes = iter(SIZES)
+    return lambda message, protocol: reply(bytes(next(sizes)))
+
+
+SIZES = [2**23 + at * 2**20 for at in range(2 * round(TIMES.write / LOOK))]
+"""In bytes. A reply is read each LOOK: in all, the gateway waits for longer than for a client that reads nothing."""
+
+
+def with_small_buffer(writer: asyncio.StreamWriter) -> None:
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
+
+
+async def test_a_client_that_reads_one_reply_after_the_other_stays_connected() -> None:
+    async with tcp_toy.listening(growing(tcp_toy.reply)) as listener, tcp_toy.connected(listener) as (reader, writer):
+        with_small_buffer(writer)
+        writer.write(tcp_toy.packet("more") * len(SIZES))
+        for size in SIZES:
+            await skip(LOOK)
+            assert len((await tcp_toy.read_packet(reader))[1]) == size
+
+
+async def test_a_client_of_grpc_that_reads_one_reply_after_the_other_stays_connected() -> None:
+    async with grpc_toy.listening(growing(lambda body: Message(parts=(body,)))) as listener:
+        host, _, port = listener.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        with_small_buffer(writer)
+        peer, largest = http2.Peer(reader, writer), 2**31 - 1
+        peer.send(http2.PREFACE, http2.settings(INITIAL_WINDOW_SIZE=largest), http2.window_update(0, largest - 2**16))
+        for at, size in enumerate(SIZES):
+            peer.send(request(stream=2 * at + 1))
+            await skip(LOOK)
+            received, flags = 0, 0
+            while not flags & END_STREAM:
+                kind, flags, _, payload = await peer.next(DATA, HEADERS)
+                received += len(payload) if kind == DATA else 0
+            assert received == 5 + size
+        writer.close()

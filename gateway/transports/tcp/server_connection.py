@@ -163,6 +163,13 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._to_refuse.clear()
         self._reader.forget()
 
+    def resume_writing(self) -> None:
+        """Resume writing after the client has read most of the written data. The time limits begin again, because
+        further replies can fill the buffer before the next look at the client's progress."""
+        if self._phase is Phase.FLUSHING:
+            self._phase = Phase.ANSWERING
+        super().resume_writing()
+
     # Requests and replies.
 
     def proceed(self) -> None:
