@@ -142,7 +142,7 @@ at the start of the error message (MIP).
 | column | content |
 | --- | --- |
 | gRPC | the status of `v2-grpc` |
-| HTTP | the status of `v2-rest`, `v1-rest` and `graphpipe`, and the `code` in the responses of grps |
+| HTTP | the status of `v2-rest`, `v1-rest` and `graphpipe`, and the `code` in grps responses |
 | UM-Bridge | the HTTP status and the `type` of the error |
 | MIP | the error code |
 
