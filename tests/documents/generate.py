@@ -49,7 +49,7 @@ def generated() -> dict[Path, str]:
 COMMANDS_HEAD = """\
 # Commands
 
-All commands of `gateway`. `make pages` generates this page from the help texts (`gateway COMMAND --help`).
+This page lists all commands of `gateway`. `make pages` generates it from the help texts (`gateway COMMAND --help`).
 
 | exit code | meaning |
 | --- | --- |
@@ -60,10 +60,8 @@ All commands of `gateway`. `make pages` generates this page from the help texts 
 | 4 | the server did not respond in time |
 | 130 | interrupted by Ctrl-C |
 
-To enable shell completion, see [shell completion](probe.md#shell-completion).
-
 In a clone of the repository, run `make setup` first; the command is then `.venv/bin/gateway`. `gateway --version`
-prints the version.
+prints the version. You can enable [shell completion](probe.md#shell-completion).
 """
 
 
@@ -135,16 +133,16 @@ def _cell(text: str) -> str:
 ERRORS_HEAD = """\
 # Error codes
 
-Every error has a reason. This page lists the error codes for each reason in each protocol; `make pages` generates the
-page from the code of the protocols. The [runbook](runbook.md#errors) explains each reason, and what to do.
+Every error has a reason. This page lists the error code that each protocol uses for each reason; `make pages` generates
+it from the protocols' code. The [runbook](runbook.md#errors) explains each reason and what to do.
 
-Clients get the reason in the header `gateway-reason` (HTTP), in the trailing metadata `gateway-reason` (gRPC), or at
-the start of the error message (MIP).
+Clients receive the reason in the header `gateway-reason` (HTTP), in the trailing metadata `gateway-reason` (gRPC), or
+at the start of the error message (MIP).
 
 | column | content |
 | --- | --- |
 | gRPC | the status of `v2-grpc` |
-| HTTP | the status of `v2-rest`, `v1-rest` and `graphpipe`, and the `code` in the responses of grps |
+| HTTP | the status of `v2-rest`, `v1-rest` and `graphpipe`, and the `code` in grps responses |
 | UM-Bridge | the HTTP status and the `type` of the error |
 | MIP | the error code |
 
@@ -164,30 +162,30 @@ def errors() -> str:
 GRPC_SERVERS_HEAD = """
 ## Answers of web servers
 
-Over HTTP, a client usually gets a server's error message unchanged. For three kinds of responses, the gateway writes
-its own message, with the name and the address of the backend:
+Over HTTP, a client usually receives a server's error message unchanged. For three types of responses, the gateway
+writes its own message with the backend's name and address:
 
-- For an HTML error page, the message contains only the title of the page.
-- For an error without a body, the message contains the status.
-- For a redirect, which the gateway does not follow, the message contains the target, and the address to configure
+- For an HTML error page, the message also contains the page's title, but no HTML.
+- For an error without a body, the message also contains the status.
+- For a redirect, which the gateway does not follow, the message also contains the target and the address to configure
   instead.
 
 ## Answers of gRPC servers
 
 **RESOURCE_EXHAUSTED** becomes `overloaded`, with the delay from the trailer `retry-after` or `grpc-retry-pushback-ms`.
-It becomes `too-large` only if the error message says that a message is too large, as in gRPC libraries.
+If the error message reports, as in gRPC libraries, that a message is too large, the reason is `too-large` instead.
 
 **An HTTP status without a gRPC status** comes from a proxy in front of the server, or from a server that does not use
 gRPC. The gateway converts the HTTP status with [gRPC's
-mapping](https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md), and adds its own reason. The error
+mapping](https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md) and adds its own reason. The error
 message contains the backend, the HTTP status and the next step.
 
 """
 RESETS_HEAD = """
-502, 503 and 504 mean that the proxy runs, but the server behind it does not. These statuses count as failures of the
-endpoint, which gets no calls after [some failures in a row](health.md#endpoint-states). All other statuses concern only
-one call, for example because of a wrong token, so the endpoint still gets other calls. By default, the policy
-[retry](policies/retry.md) repeats only calls that failed with UNAVAILABLE.
+The statuses 502, 503 and 504 mean that the proxy runs but the server behind it does not. They count as failures of the
+endpoint, which receives no more calls after [several consecutive failures](health.md#endpoint-states). All other
+statuses, such as 401 for a wrong token, concern only one call, so the endpoint continues to receive calls. By default,
+the policy [retry](policies/retry.md) repeats only calls that failed with UNAVAILABLE.
 
 **If the server resets a call** (RST_STREAM), the call fails with the status in [gRPC's
 mapping](https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#errors). A reset counts as a response to the
