@@ -78,8 +78,8 @@ class LoadConfig(Keys):
     such as `named_metrics.queue`. Default for `orca`: `application_utilization`, otherwise `cpu_utilization`, otherwise
     `named_metrics.kv_cache_utilization`."""
     measures: Literal["calls", "use"] | None = None
-    """What the metric measures. `calls` (default for `prometheus`): number of calls at the server. `use` (default for
-    `orca`): utilization of a processor, a GPU or a cache, on any scale."""
+    """Quantity that the metric measures. `calls` (default for `prometheus`): number of calls at the server. `use`
+    (default for `orca`): utilization of a processor, a GPU or a cache, on any scale."""
     labels: Mapping[Name, str] = {}
     """`{LABEL: VALUE}`: use only samples of the metric with these labels."""
     interval: Period = 1
@@ -87,8 +87,8 @@ class LoadConfig(Keys):
     timeout: Period = 1
     """Timeout of a request for a page, in seconds."""
     stale: Period = 5
-    """Age above which a load report is ignored, in seconds. Until the next report, the gateway uses the number of calls
-    in flight instead."""
+    """Age above which the gateway ignores a load report, in seconds. Until the next report, the gateway uses the number
+    of calls in flight instead."""
 
 
 DEFAULT_LOAD = LoadConfig.model_validate({})
@@ -141,8 +141,8 @@ class EjectionConfig(Keys):
     """Duration of the first ejection, in seconds. If the endpoint has returned no response since its previous ejection,
     the next ejection lasts twice as long, up to 60 s (or up to this value, if it is larger)."""
     max_ejected_share: Share = 0.5
-    """Maximum fraction of the backend's endpoints that get no calls because they are down, rounded up. The last
-    endpoint always gets calls, unless this value is 1. In that case, calls fail immediately while all endpoints are
+    """Maximum fraction of the backend's endpoints that receive no calls because they are down, rounded up. The last
+    endpoint always receives calls, unless this value is 1. In that case, calls fail immediately while all endpoints are
     down."""
 
 
@@ -162,8 +162,8 @@ class BackendHealthConfig(Keys):
     healthy: Size = 1
     """Number of consecutive passed probes after which an endpoint that is down gets calls again."""
     jitter: Share = 0.1
-    """Fraction of `interval` by which each wait is randomly longer or shorter, so probes of different endpoints or from
-    different replicas do not all run at the same time."""
+    """Maximum random variation of each wait, as a fraction of `interval`. The variation spreads the probes of different
+    endpoints and replicas over time."""
     ejection: EjectionConfig = EjectionConfig()
     """Ejection of endpoints whose calls fail. These settings apply even if `probe` is `none`."""
 
@@ -189,10 +189,10 @@ class DiscoveryConfig(Keys):
     """DNS name with SRV records, which contain the host and port of each server. Needs `pip install
     "modelglot[discovery]"`."""
     files: Name | None = None
-    """Absolute path of the files, which contain one address per line. The path can contain the wildcards `*`, `?`,
-    `[...]` and `**`."""
+    """Absolute path of one or more files that contain one address per line. The path can contain the wildcards `*`,
+    `?`, `[...]` and `**`."""
     registration: RegisterConfig | None = Field(None, alias="register")  # pydantic has an attribute `register`
-    """Servers that register themselves."""
+    """Settings for servers that register themselves."""
     interval: Period = 5
     """Seconds between two checks of DNS names and files. The gateway queries SRV records when their TTL expires, but
     not more often than this interval."""
@@ -202,12 +202,12 @@ class EndpointConfig(Keys):
     """A model server: its address, or a map with the address and other keys."""
 
     address: Name
-    """Address of the server: `HOST:PORT`, or a URL if the protocol is over HTTP. With TLS: `https://HOST:PORT`,
+    """Address of the server: `HOST:PORT`, or a URL if the protocol uses HTTP. With TLS: `https://HOST:PORT`,
     `grpcs://HOST:PORT` or `tcps://HOST:PORT`."""
     weight: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = 1
     """Weight of the server in load balancing, relative to the weights of the backend's other servers."""
     load_url: PageUrl | None = None
-    """URL of the page on which this server reports its load. This URL replaces the backend's `load.url`."""
+    """URL of the page on which this server reports its load. This URL overrides the backend's `load.url`."""
 
 
 def _with_address(given: Any) -> Any:
@@ -219,22 +219,22 @@ class QueueConfig(Keys):
     """Settings for calls that wait because every endpoint has `max_in_flight` calls in flight."""
 
     length: Size = 1000
-    """Maximum number of waiting calls. The gateway refuses calls above this limit. It also refuses a call if its client
-    already has as many waiting calls as the queue has free positions."""
+    """Maximum number of waiting calls. The gateway rejects calls above this limit. It also rejects a client's call if
+    the client already has as many waiting calls as the queue has free positions."""
     timeout: Period | None = None
-    """Maximum time that a call waits, in seconds. The gateway then refuses the call. Default: a call waits until its
+    """Maximum time that a call waits, in seconds. The gateway then rejects the call. Default: a call waits until its
     deadline."""
     wait_for_endpoints: Period | None = None
     """Maximum time that a call or a metadata request waits while `discovery` finds no endpoint, in seconds. This time
-    does not count toward `timeout`. Use this key if an autoscaler starts the servers on demand (`scaler`). If it is
-    set, a DNS name without addresses means that the backend has no endpoints. Default: calls fail immediately."""
+    does not count toward `timeout`. Use this key if an autoscaler starts the servers on demand (`scaler`). If this key
+    is set, a DNS name without addresses means that the backend has no endpoints. Default: calls fail immediately."""
 
 
 class BackendConfig(Keys):
     """A group of model servers with the same models, or, with `placement`, with different models."""
 
     protocol: Name
-    """Protocol of the servers; `json` for the form in `form`."""
+    """Protocol of the servers. `json` means the form in `form`."""
     form: Name = ""
     """Form that describes the servers' JSON API: a name in `forms`, or a built-in form. `{protocol: json, form: NAME}`
     is the same as `protocol: "json:NAME"`."""
@@ -243,13 +243,13 @@ class BackendConfig(Keys):
         AfterValidator(distinct_by("address")),
     ] = ()
     """The servers, each as an address, or as a map such as `{address: ..., weight: ...}`. An address is `HOST:PORT`, or
-    a URL if the protocol is over HTTP. Required, unless `discovery` finds servers by `srv`, `files` or `register`, or
+    a URL if the protocol uses HTTP. Required, unless `discovery` finds servers by `srv`, `files` or `register`, or
     `servers` starts them."""
     discovery: DiscoveryConfig | None = None
     """Methods to find endpoints while the gateway runs: see `docs/discovery.md`. Default: the endpoints never
     change."""
     servers: ServersConfig | None = None
-    """Model servers that the gateway starts itself when calls wait, instead of `endpoints`: see `docs/servers.md`."""
+    """Model servers that the gateway starts when calls are waiting, instead of `endpoints`: see `docs/servers.md`."""
     placement: PlacementConfig | None = None
     """Settings for servers with different models. The gateway sends each request to a server that has the requested
     model, and can load models on demand. Default: all servers have the same models."""
@@ -258,10 +258,10 @@ class BackendConfig(Keys):
     turns). `least_load`: the endpoint with the lowest reported load (`load`). `round_robin`: the next endpoint.
     `power_of_two`: the less busy one of two random endpoints."""
     load: LoadConfig | None = None
-    """Source of the servers' load for `balance: least_load`. Default for v2-rest and v2-grpc: Triton's metrics page at
+    """Source of the servers' load for `balance: least_load`. Default for v2-rest and v2-grpc: Triton's metrics page on
     port 8002."""
     slow_start: Seconds = 0
-    """Time after an ejection in which the weight of the endpoint grows from 5% to 100%, in seconds. 0: full weight
+    """Time after an ejection during which the endpoint's weight grows from 5% to 100%, in seconds. 0: full weight
     immediately."""
     policies: Policies = ()
     """Policies for calls to the backend, outermost first: a list of `{POLICY: SETTINGS}`."""
@@ -270,7 +270,7 @@ class BackendConfig(Keys):
     gateway can then repeat calls that a server might have received. Required by the policies `retry` and `hedge`."""
     trust_metadata: Flag = False
     """Trust the backend's metadata, although servers of its protocol usually report wrong types (graphpipe) or no
-    tensors (grps). The gateway converts requests with this metadata, and returns it to clients."""
+    tensors (grps). The gateway uses this metadata to convert requests, and returns it to clients."""
     max_in_flight: Size | None = None
     """Maximum number of calls in flight per endpoint; additional calls wait in the queue. Default: 1 for umbridge and
     mip, no limit for other protocols."""
@@ -280,7 +280,7 @@ class BackendConfig(Keys):
     """Batch format, if the protocol has several. For mip: `split`: all rows in one packet, each row as one example;
     `whole`: the tensors unchanged, as one example in one packet; `each`: one packet per row."""
     flavor: Name = ""
-    """Server type, because servers implement some protocols differently. For v2-rest: `triton`, `mlserver`, `kserve`,
+    """Server type, for protocols that servers implement differently. For v2-rest: `triton`, `mlserver`, `kserve`,
     `openvino`, `binary` (any other server with binary tensors) or `plain`. For v2-grpc, also `typed` (reads only typed
     contents). For v1-rest: `kserve`, `tensorflow` or `gateway` (another gateway). Default: the gateway detects the type
     of each server before its first call."""
@@ -292,11 +292,11 @@ class BackendConfig(Keys):
     forward_headers: Annotated[
         tuple[Annotated[HeaderName, AfterValidator(_forwardable)], ...], AfterValidator(distinct)
     ] = ()
-    """Client headers that the gateway forwards to the backend. All other client headers are dropped."""
+    """Client headers that the gateway forwards to the backend. The gateway drops all other client headers."""
     headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce, BeforeValidator(_server_headers)] = {}
-    """`{NAME: VALUE}`: headers (over gRPC, metadata) of every request to the servers, including probes and metadata
-    requests. They replace headers with the same names. `Host` sets the requested host name (over gRPC `:authority`),
-    instead of the address. The gateway never shows the values."""
+    """`{NAME: VALUE}`: headers (over gRPC, metadata) that the gateway sends with every request to the servers,
+    including probes and metadata requests. These headers replace headers with the same names. `Host` sets the requested
+    host name (over gRPC `:authority`), instead of the address. The gateway never shows the values."""
     health: BackendHealthConfig | None = None
     """Probes, and ejection of failing endpoints. Default: no probes; the gateway detects failing endpoints only from
     calls."""

@@ -74,7 +74,8 @@ class DrainConfig(Keys):
     """Seconds before the listeners close. During this time, `/readyz` fails, so load balancers stop sending requests,
     but the gateway still serves requests. HTTP responses have `Connection: close`."""
     timeout: Seconds = 30
-    """Maximum time for requests in flight after the listeners close, in seconds. The gateway then cancels them."""
+    """Maximum time for requests in flight after the listeners close, in seconds. The gateway then cancels these
+    requests."""
 
 
 class ReloadConfig(Keys):
@@ -141,14 +142,14 @@ class Config(Keys):
     reload: ReloadConfig = ReloadConfig()
     """Automatic reload of the configuration."""
     ready: Ready = "any"
-    """Backends that must be ready for the gateway to report ready in the clients' protocols: at least one (`any`) or
-    `all` of the backends in routes, or `none`. The gateway queries the backends when a client requests readiness, at
-    most once per second. For backends with probes (`backends.*.health`), it uses the state of the endpoints instead."""
+    """Backends that must be ready before the gateway reports readiness in the clients' protocols: at least one (`any`)
+    or `all` of the backends in routes, or `none`. The gateway queries the backends when a client requests readiness, at
+    most once per second. For backends with probes (`backends.*.health`), it uses the endpoints' state instead."""
     check: Check = "none"
     """`full`: decode and check every request before it reaches a server, even if client and server use the same
     protocol. `none`: forward such requests without decoding them. Routes can override this key."""
     reference: tuple[ReferenceConfig, ...] = ()
-    """Sample model servers, started with the gateway."""
+    """Sample model servers that start with the gateway."""
     forms: FormEntries = Field(default_factory=dict)
     """Named descriptions of JSON APIs over HTTP, for servers and clients that use none of the other protocols. Each
     form defines the protocol `json:NAME` for backends and listeners. A form with the name of a built-in form replaces
@@ -156,10 +157,10 @@ class Config(Keys):
     backends: Mapping[Name, BackendConfig] = {}
     """Groups of model servers, by name."""
     models: Graphs = Field(default_factory=dict)
-    """Model graphs by name: models that the gateway builds from calls to other models. Derivatives are computed by the
-    chain rule. Names of graphs take precedence over all routes. See `docs/graphs.md`."""
+    """Model graphs by name: models that the gateway builds from calls to other models. The gateway computes derivatives
+    by the chain rule. Graph names take precedence over all routes. See `docs/graphs.md`."""
     routes: tuple[RouteConfig, ...] = ()
-    """Rules that assign requests to backends. The first route that matches applies."""
+    """Rules that assign requests to backends. The first matching route applies."""
 
     @property
     def references(self) -> dict[str, str]:

@@ -168,11 +168,11 @@ class RewriteConfig(Keys):
     """Names of the model and the version at the backend."""
 
     model: Name | None = None
-    """Name of the model at the backend. The placeholders `{1}`, `{2}`, ... contain what the first, second, ... wildcard
-    in `match: {model: GLOB}` matched, and `{0}` contains the whole name. Default: the client's name."""
+    """Name of the model at the backend. The placeholders `{1}`, `{2}`, ... contain the text that the first, second, ...
+    wildcard in `match: {model: GLOB}` matched. `{0}` contains the entire name. Default: the client's name."""
     version: str | None = None
-    """Version at the backend. Requests for another version fail with NOT_FOUND, unless `match` contains this other
-    version. `""` removes the client's version. Default: the client's version."""
+    """Version at the backend. Requests for any other version fail with NOT_FOUND, unless `match` contains that version.
+    `""` removes the client's version. Default: the client's version."""
 
 
 def _without_hidden_loss(image: ImageOutput) -> ImageOutput:
@@ -233,7 +233,7 @@ class SplitConfig(Keys):
     backend: Name
     """Name of the backend."""
     weight: Annotated[int, Strict(), Field(ge=0, le=1_000_000)] = 1
-    """Number of calls relative to the other weights. A backend with weight 0 gets no calls."""
+    """Share of the calls, relative to the other weights. A backend with weight 0 receives no calls."""
 
 
 class StickyConfig(Keys):
@@ -282,8 +282,8 @@ class RouteConfig(Keys):
     """Names at the backend that replace the client's names."""
     passthrough: Flag = False
     """Forward messages at the path in `match` unchanged, in both directions, between clients and a backend with the
-    same protocol. Use this key for HTTP interfaces that an operator defines (grps: `customized_predict_http`). The
-    gateway checks only message sizes."""
+    same protocol. Use this key for custom HTTP interfaces of servers (grps: `customized_predict_http`). The gateway
+    checks only message sizes."""
     signature: RouteSignature | None = None
     """The model's tensors, which replace the backend's metadata."""
     translate: Annotated[TranslateSettings, Declared(TranslateSettings, _FORMS, _CHECKS)] = Field(

@@ -44,8 +44,8 @@ class ResourcesConfig(Keys):
     memory: Size | None = None
     """Memory, in bytes. The engine `process` applies this limit to the address space of each process of a job."""
     seconds: Period | None = None
-    """Maximum runtime (walltime) of a job, in seconds. The engine then terminates the job. Before that, the gateway
-    stops sending calls to the job's server, and replaces the server."""
+    """Maximum runtime (walltime) of a job, in seconds. The engine then terminates the job. Before this limit, the
+    gateway stops sending calls to the job's server, and replaces the server."""
     options: tuple[Name, ...] = ()
     """Additional engine options, such as `--partition=gpu` for SLURM."""
 
@@ -58,12 +58,13 @@ class ServersConfig(Keys):
     directory: Name | None = None
     """HyperQueue's server directory. Default: the engine's default."""
     script: Name | None = None
-    """Absolute path of a job script. The script gets the variables `PORT` and `UMBRIDGE_LOADBALANCER_COMM_FILEDIR`."""
+    """Absolute path of a job script. The script's environment contains `PORT` and
+    `UMBRIDGE_LOADBALANCER_COMM_FILEDIR`."""
     command: Command | None = None
-    """Program with its arguments, instead of `script`: a list, or one text that the gateway splits into words like a
-    shell. The gateway replaces `{port}` with the port. No shell runs the command."""
+    """Program with its arguments, instead of `script`: a list, or a string that the gateway splits into words like a
+    shell. The gateway replaces `{port}` with the port, and runs the command without a shell."""
     min: Count = 0
-    """Minimum number of servers. They run even without calls."""
+    """Minimum number of servers, which run even without calls."""
     max: Size = 1
     """Maximum number of jobs, including jobs that are starting or stopping."""
     idle: Period = 300

@@ -9,7 +9,7 @@ class ListenerTlsConfig(Keys):
     continue."""
 
     certificate: Name
-    """Absolute path of a PEM file with the certificate, followed by the certificates that sign it."""
+    """Absolute path of a PEM file with the certificate, followed by its intermediate certificates."""
     key: Name
     """Absolute path of a PEM file with the certificate's private key, without a passphrase."""
     client_ca: Name | None = None
@@ -33,7 +33,7 @@ class BackendTlsConfig(Keys):
     ca: Name | None = None
     """Absolute path of a PEM file with the CAs that sign the servers' certificates. Default: the system's CAs."""
     certificate: Name | None = None
-    """Absolute path of a PEM file with the gateway's client certificate, followed by the certificates that sign it."""
+    """Absolute path of a PEM file with the gateway's client certificate, followed by its intermediate certificates."""
     key: Name | None = None
     """Absolute path of a PEM file with the private key of `certificate`, without a passphrase."""
     server_name: Name | None = None

@@ -92,7 +92,7 @@ class Settings(Documented):
     """Maximum memory for stored responses, in bytes. If the memory is full, the gateway evicts the least recently used
     responses. The gateway does not store a response that needs more than an eighth of this memory."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600
-    """Time that a response is stored, in seconds."""
+    """Time for which the gateway stores a response, in seconds."""
     redis: RedisSettings | None = None
     """Redis server on which several gateways share responses, in addition to the cache in each gateway's memory."""
 

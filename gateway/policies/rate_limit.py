@@ -49,9 +49,9 @@ class Settings(Documented):
     burst: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of requests in a burst, after a period without requests. Default: `requests`."""
     by: Literal["client", "principal", "model", "header", "all"] = "client"
-    """Which requests share a limit. `client`: requests from the same IP address (for IPv6 the /64 network).
-    `principal`: requests from the same principal, or, for clients without a principal, from the same IP address.
-    `model`: requests for the same model. `header`: requests with the same value of a header. `all`: all requests."""
+    """Requests that share a limit. `client`: requests from the same IP address (for IPv6 the /64 network). `principal`:
+    requests from the same principal, or, for clients without a principal, from the same IP address. `model`: requests
+    for the same model. `header`: requests with the same value of a header. `all`: all requests."""
     header: Annotated[str, AfterValidator(_header_name)] | None = None
     """Header or gRPC metadata key for `by: header`. Requests without this header share one limit."""
     redis: Annotated[SecretStr, AfterValidator(redis_url)] | None = None
@@ -60,8 +60,8 @@ class Settings(Documented):
     name: str = ""
     """Name of the limit in Redis. Gateways share limits with the same name, rate and `by`, including unnamed limits."""
     without_redis: Literal["local", "allow", "refuse"] = "local"
-    """Behavior while Redis is unreachable. `local`: each gateway applies the limit separately. `allow`: all requests
-    are allowed. `refuse`: all requests are refused."""
+    """Behavior while Redis is unreachable. `local`: each gateway applies the limit separately. `allow`: the gateway
+    allows all requests. `refuse`: the gateway rejects all requests."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
