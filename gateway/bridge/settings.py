@@ -29,9 +29,9 @@ class Renaming:
     """The two names of a tensor."""
 
     client: str
-    """The name that clients use."""
+    """Name that clients use."""
     backend: str
-    """The name in the backend."""
+    """Name in the backend."""
 
 
 @frozen

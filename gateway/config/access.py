@@ -76,8 +76,8 @@ class TokensConfig(Keys):
     """Claim that lists groups, roles or scopes. If a value is the name of a set in `permissions`, the token grants the
     permissions in this set. Use dots for claims inside objects: `realm_access.roles`."""
     refresh: Period = 300
-    """Seconds between two refreshes of the issuer's keys. A token signed with an unknown key triggers an immediate
-    refresh, at most every 10 s."""
+    """Interval between refreshes of the issuer's keys, in seconds. A token signed with an unknown key triggers an
+    immediate refresh, at most every 10 s."""
 
 
 class CertificateConfig(Keys):

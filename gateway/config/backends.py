@@ -83,7 +83,7 @@ class LoadConfig(Keys):
     labels: Mapping[Name, str] = {}
     """`{LABEL: VALUE}`: use only samples of the metric with these labels."""
     interval: Period = 1
-    """Seconds between two requests for a server's page."""
+    """Interval between requests for a server's page, in seconds."""
     timeout: Period = 1
     """Timeout of a request for a page, in seconds."""
     stale: Period = 5
@@ -135,8 +135,8 @@ class EjectionConfig(Keys):
     """Settings for ejection, which takes an endpoint out of service for some time if calls fail."""
 
     failures: Size = 5
-    """Number of consecutive calls that time out or get a malformed response, after which the gateway ejects the
-    endpoint. An unreachable endpoint is ejected immediately, for 1 s."""
+    """Number of consecutive calls that time out or receive a malformed response after which the gateway ejects the
+    endpoint. It ejects an unreachable endpoint immediately, for 1 s."""
     seconds: Period = 10
     """Duration of the first ejection, in seconds. If the endpoint has returned no response since its previous ejection,
     the next ejection lasts twice as long, up to 60 s (or up to this value, if it is larger)."""
@@ -154,13 +154,13 @@ class BackendHealthConfig(Keys):
     """Type of probe in the backend's protocol: `live` checks whether the server is live, and `ready` whether it is
     ready. `none`: no probes. Default: `live` for grps, `ready` for all other protocols."""
     interval: Period = 5
-    """Seconds between two probes of an endpoint."""
+    """Interval between probes of an endpoint, in seconds."""
     timeout: Period = 2
     """Timeout of a probe, in seconds."""
     unhealthy: Size = 3
     """Number of consecutive failed probes after which an endpoint is down."""
     healthy: Size = 1
-    """Number of consecutive passed probes after which an endpoint that is down gets calls again."""
+    """Number of consecutive successful probes after which an endpoint that is down receives calls again."""
     jitter: Share = 0.1
     """Maximum random variation of each wait, as a fraction of `interval`. The variation spreads the probes of different
     endpoints and replicas over time."""
@@ -194,8 +194,8 @@ class DiscoveryConfig(Keys):
     registration: RegisterConfig | None = Field(None, alias="register")  # pydantic has an attribute `register`
     """Settings for servers that register themselves."""
     interval: Period = 5
-    """Seconds between two checks of DNS names and files. The gateway queries SRV records when their TTL expires, but
-    not more often than this interval."""
+    """Interval between checks of DNS names and files, in seconds. The gateway queries SRV records when their TTL
+    expires, but not more often than this interval."""
 
 
 class EndpointConfig(Keys):
@@ -234,7 +234,7 @@ class BackendConfig(Keys):
     """A group of model servers with the same models, or, with `placement`, with different models."""
 
     protocol: Name
-    """Protocol of the servers. `json` means the form in `form`."""
+    """Protocol of the servers. With `json`, set `form`."""
     form: Name = ""
     """Form that describes the servers' JSON API: a name in `forms`, or a built-in form. `{protocol: json, form: NAME}`
     is the same as `protocol: "json:NAME"`."""
@@ -246,8 +246,7 @@ class BackendConfig(Keys):
     a URL if the protocol uses HTTP. Required, unless `discovery` finds servers by `srv`, `files` or `register`, or
     `servers` starts them."""
     discovery: DiscoveryConfig | None = None
-    """Methods to find endpoints while the gateway runs: see `docs/discovery.md`. Default: the endpoints never
-    change."""
+    """Methods to discover endpoints at runtime: see `docs/discovery.md`. Default: the endpoints never change."""
     servers: ServersConfig | None = None
     """Model servers that the gateway starts when calls are waiting, instead of `endpoints`: see `docs/servers.md`."""
     placement: PlacementConfig | None = None
@@ -266,7 +265,7 @@ class BackendConfig(Keys):
     policies: Policies = ()
     """Policies for calls to the backend, outermost first: a list of `{POLICY: SETTINGS}`."""
     safe: Flag = False
-    """Declares that calls are idempotent: the models have no side effects, and running a call twice is affordable. The
+    """Declares that calls are idempotent: the models have no side effects, and you can afford to run a call twice. The
     gateway can then repeat calls that a server might have received. Required by the policies `retry` and `hedge`."""
     trust_metadata: Flag = False
     """Trust the backend's metadata, although servers of its protocol usually report wrong types (graphpipe) or no
@@ -275,7 +274,7 @@ class BackendConfig(Keys):
     """Maximum number of calls in flight per endpoint; additional calls wait in the queue. Default: 1 for umbridge and
     mip, no limit for other protocols."""
     queue: QueueConfig = QueueConfig()
-    """Settings for calls that wait for a free slot, if `max_in_flight` limits the calls."""
+    """Settings for calls that wait for a free slot because of `max_in_flight`."""
     batch: Name = ""
     """Batch format, if the protocol has several. For mip: `split`: all rows in one packet, each row as one example;
     `whole`: the tensors unchanged, as one example in one packet; `each`: one packet per row."""
@@ -295,8 +294,9 @@ class BackendConfig(Keys):
     """Client headers that the gateway forwards to the backend. The gateway drops all other client headers."""
     headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce, BeforeValidator(_server_headers)] = {}
     """`{NAME: VALUE}`: headers (over gRPC, metadata) that the gateway sends with every request to the servers,
-    including probes and metadata requests. These headers replace headers with the same names. `Host` sets the requested
-    host name (over gRPC `:authority`), instead of the address. The gateway never shows the values."""
+    including probes and metadata requests. These headers replace the gateway's own headers with the same names. `Host`
+    sets the requested host name (over gRPC `:authority`), instead of the address. The gateway never shows the
+    values."""
     health: BackendHealthConfig | None = None
     """Probes, and ejection of failing endpoints. Default: no probes; the gateway detects failing endpoints only from
     calls."""

@@ -51,7 +51,7 @@ class ExchangeConfig(Keys):
     headers: Mapping[Name, JsonValue] = {}
     """Additional request headers, as templates."""
     query: Mapping[Name, JsonValue] = {}
-    """Query parameters of the request, as templates, which can contain tensors."""
+    """Query parameters of the request, as templates that can contain tensors."""
     media_type: Name = "application/json"
     """Media type of the request body, which determines how the gateway serializes the body."""
     request: JsonValue = None
@@ -113,8 +113,7 @@ class FailureConfig(Keys):
     status: Annotated[int, Field(ge=100, le=599)]
     """Status of the response."""
     reason: Name
-    """[Reason](errors.md) of these errors. The gateway also sends errors for this reason with the status in
-    `status`."""
+    """[Reason](errors.md) of these errors. The gateway also uses `status` for its own errors with this reason."""
     error: JsonValue = None
     """Template that the body must match. Default: any body matches, and the gateway reads and writes the body with the
     form's `error`."""
@@ -130,14 +129,13 @@ class FormConfig(Keys):
     live: ProbeConfig | None = None
     """Request that checks whether a server is live. Default: the request in `ready`."""
     models: ListingConfig | None = None
-    """Request for the list of a server's models."""
+    """Request for a server's model list."""
     error: JsonValue = None
     """Template of the error body."""
     error_type: Name = "application/json"
     """Media type of the error body."""
     failures: tuple[FailureConfig, ...] = ()
-    """Errors whose HTTP status differs from the usual status of their reason. The gateway uses the first entry that
-    matches."""
+    """Errors whose HTTP status differs from the usual status of their reason. The first matching entry applies."""
     tensors: Mapping[Name, TensorForm] = {}
     """`{TENSOR: "DATATYPE SHAPE"}`: datatype and shape of each tensor in the templates, such as `"FP64 [-1, 4]"` or
     `{datatype: FP64, shape: [-1, 4]}`. If this key is absent, the datatypes and names of tensors are unknown."""

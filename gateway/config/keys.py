@@ -57,7 +57,7 @@ class HealthConfig(Keys):
     bind: Bind
     """Address as `HOST:PORT`; any address is allowed."""
     ready: Ready = "none"
-    """Backends that must be ready for `/readyz` to report ready: at least one (`any`) or `all` of the backends in
+    """Backends that must be ready before `/readyz` reports readiness: at least one (`any`) or `all` of the backends in
     routes, or `none`. Kubernetes removes replicas that are not ready from the Service. With `any` or `all`, the failure
     of a backend that all replicas share can therefore remove all replicas at the same time."""
     auth: HealthAuthConfig | None = None
@@ -71,8 +71,8 @@ class DrainConfig(Keys):
     """How the gateway stops on SIGTERM or SIGINT. A second signal terminates it immediately."""
 
     delay: Seconds = 0
-    """Seconds before the listeners close. During this time, `/readyz` fails, so load balancers stop sending requests,
-    but the gateway still serves requests. HTTP responses have `Connection: close`."""
+    """Time before the listeners close, in seconds. During this time, `/readyz` fails, so load balancers stop sending
+    requests, but the gateway still serves requests. HTTP responses have `Connection: close`."""
     timeout: Seconds = 30
     """Maximum time for requests in flight after the listeners close, in seconds. The gateway then cancels these
     requests."""
@@ -84,8 +84,8 @@ class ReloadConfig(Keys):
     watch: Flag = True
     """Reload when the configuration file, or a file in a `${file:PATH}` reference, changes."""
     interval: Annotated[Seconds, Field(ge=0.1)] = 1
-    """Seconds between two checks of the files. The gateway loads a changed file only when the next check finds no
-    further change, which avoids loading an incomplete file."""
+    """Interval between checks of the files, in seconds. The gateway loads a changed file only when the next check finds
+    no further change, to avoid loading an incomplete file."""
 
 
 class ReferenceConfig(Keys):
@@ -108,7 +108,7 @@ class Config(Keys):
     _warned: dict[Location, Problem] = PrivateAttr(default_factory=dict)
 
     listeners: Annotated[tuple[ListenerConfig, ...], Field(min_length=1)]
-    """Addresses that accept clients. Several protocols can share one address."""
+    """Addresses on which the gateway accepts client connections. Several protocols can share one address."""
     limits: ProcessLimitsConfig = ProcessLimitsConfig()
     """Limits for all clients together."""
     admin: AdminConfig | None = None
@@ -133,9 +133,9 @@ class Config(Keys):
     request_ids: RequestIdsConfig | None = None
     """Request ids, which the gateway accepts or generates, returns to clients and sends to backends. If this key is set
     (`{}` is enough), every request has an id. Otherwise, only logged and traced requests have an id, and only error
-    responses contain it."""
+    responses contain the id."""
     drain: DrainConfig = DrainConfig()
-    """Settings for stopping the gateway."""
+    """Settings for graceful shutdown."""
     workers: Size | Literal["auto"] = 1
     """Number of processes that serve clients. `auto`: one process for each core that the gateway can use. With several
     processes, an additional process supervises them, and serves the health port and the admin port."""
@@ -146,8 +146,8 @@ class Config(Keys):
     or `all` of the backends in routes, or `none`. The gateway queries the backends when a client requests readiness, at
     most once per second. For backends with probes (`backends.*.health`), it uses the endpoints' state instead."""
     check: Check = "none"
-    """`full`: decode and check every request before it reaches a server, even if client and server use the same
-    protocol. `none`: forward such requests without decoding them. Routes can override this key."""
+    """`full`: decode and check every request before it reaches a server. `none`: if client and server use the same
+    protocol, forward requests without decoding them. Routes can override this key."""
     reference: tuple[ReferenceConfig, ...] = ()
     """Sample model servers that start with the gateway."""
     forms: FormEntries = Field(default_factory=dict)

@@ -163,7 +163,7 @@ class ListenerConfig(Keys):
     header `gateway-explanation`. The explanation contains the names of routes, backends and endpoints. If the listener
     has `auth`, clients need the permission `explain`. If it has `errors: {detail: brief}`, they also need `details`."""
     metrics_page: Flag = False
-    """Serve this listener's metrics page, if one of its protocols defines one (grps-rest: `/`)."""
+    """Serve the metrics page that a protocol of the listener defines (grps-rest: `/`)."""
     limits: ListenerLimitsKey = Field(default_factory=Limits)
     """Limits for client messages and client connections."""
     errors: ErrorsConfig = ErrorsConfig()

@@ -51,14 +51,14 @@ class PayloadLogConfig(Keys):
     """Fraction of calls that the gateway logs, chosen at random. The log contains the request, and the response or the
     error."""
     routes: Names | None = None
-    """Names of the routes, and of the graphs in `models`, whose calls are logged. Default: all routes except routes
-    with `passthrough`, because the gateway does not decode their messages."""
+    """Names of the routes, and of the graphs in `models`, whose calls the gateway logs. Default: all routes except
+    routes with `passthrough`, because the gateway does not decode their messages."""
     max_bytes: Annotated[Bytes, Field(le=2**26)] = 64 * 2**10
     """Maximum size of the tensors and parameters that the log shows for one request or response, in bytes. If a tensor
     does not fit into the remaining bytes, the log omits all of its values and marks the tensor."""
     hide: Names = ()
-    """Names or globs (`*`, `?`, `[...]`) of tensors and parameters whose values are hidden. A tensor is hidden if its
-    name at the client or at the backend matches, or if its name is unknown."""
+    """Names or globs (`*`, `?`, `[...]`) of tensors and parameters whose values the log hides. The log hides a tensor
+    if its name at the client or at the backend matches, or if its name is unknown."""
     tensors: Literal["json", "binary"] = "json"
     """Format of tensors: `json`, as in V2, or `binary`, as in V2's binary tensor data extension (after the JSON)."""
     events: Literal["binary", "structured", "batch"] | None = None
@@ -157,7 +157,7 @@ class MetricsConfig(Keys):
     buckets: Annotated[tuple[Period, ...], Field(min_length=1, max_length=50), AfterValidator(_ascending)] = (
         0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
     )  # fmt: skip
-    """Upper bounds of the histogram buckets, in seconds, ascending."""
+    """Upper bounds of the histogram buckets, in ascending order, in seconds."""
 
 
 def _collector(url: str) -> str:
@@ -185,7 +185,7 @@ class TracingConfig(Keys):
     service: Name = "modelglot"
     """Value of `service.name` in the spans."""
     interval: Period = 5
-    """Seconds between two batches of spans."""
+    """Interval between batches of spans, in seconds."""
     timeout: Period = 10
     """Timeout for sending a batch to the collector, in seconds. While the collector is slow, the gateway keeps the
     trace data of at most 2048 requests, and drops the rest."""

@@ -241,7 +241,7 @@ class StickyConfig(Keys):
 
     header: TextHeaderName
     """Header or gRPC metadata key. Calls with the same value go to the same backend while the weights stay the same.
-    Calls without the header are distributed at random."""
+    The gateway distributes calls without the header at random."""
 
 
 def _with_a_weight(split: tuple[SplitConfig, ...]) -> tuple[SplitConfig, ...]:
@@ -277,7 +277,8 @@ class RouteConfig(Keys):
     """Send a client's calls to the same backend of `split`."""
     fallback: Names = ()
     """Backends to try, in order, if the route's own backend is unreachable, overloaded or not ready, or does not have
-    the model. If the server might have run a call, the gateway repeats it only with `safe: true` on the backend."""
+    the model. If the server might have run a call, the gateway repeats the call only with `safe: true` on the
+    backend."""
     rewrite: RewriteConfig = Field(default_factory=RewriteConfig)
     """Names at the backend that replace the client's names."""
     passthrough: Flag = False
@@ -291,8 +292,8 @@ class RouteConfig(Keys):
     )
     """Conversion of tensors."""
     check: Check | None = None
-    """`full`: decode and check every request before it reaches a server, even if client and server use the same
-    protocol. `none`: forward such requests without decoding them. Default: the top-level `check`."""
+    """`full`: decode and check every request before it reaches a server. `none`: if client and server use the same
+    protocol, forward requests without decoding them. Default: the top-level `check`."""
     policies: Policies = ()
     """Policies for the route's calls, outermost first. They enclose the backend's policies."""
 

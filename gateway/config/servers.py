@@ -68,17 +68,17 @@ class ServersConfig(Keys):
     max: Size = 1
     """Maximum number of jobs, including jobs that are starting or stopping."""
     idle: Period = 300
-    """Seconds without a call after which the gateway stops a server."""
+    """Idle time after which the gateway stops a server, in seconds."""
     start_timeout: Period = 600
     """Maximum time until a job announces its server, in seconds, including the time in the engine's queue. If no server
-    is available, calls that have waited this long fail."""
+    is available, calls that have waited for this time fail."""
     calls_per_server: Count = 0
     """Number of calls after which the gateway replaces a server. 0: no limit."""
     resources: ResourcesConfig = ResourcesConfig()
     """Resources of one job."""
     keep: Flag = False
-    """Keep jobs running when the gateway stops; the next gateway with this configuration takes them over. If `false`,
-    jobs stop with the gateway."""
+    """Keep jobs running when the gateway stops; the next gateway with this configuration takes over the jobs. If
+    `false`, jobs stop with the gateway."""
     state: Name | None = None
     """Absolute path of a folder in which the gateway records its jobs, with a subfolder for each job. If jobs run on
     other machines, the folder must be available there too. Default: `modelglot/BACKEND` in `$XDG_STATE_HOME`, or in

@@ -18,8 +18,7 @@ class ListenerTlsConfig(Keys):
     """Absolute path of a PEM file with a certificate revocation list (CRL) from each CA in `client_ca` that signs
     client certificates. New handshakes with a revoked certificate fail."""
     client: ClientCertificates = "none"
-    """Whether clients must present a certificate signed by a CA in `client_ca`: `required`, `optional`, or `none` (not
-    requested)."""
+    """Client certificates signed by a CA in `client_ca`: `required`, `optional`, or `none` (not requested)."""
 
     @property
     def files(self) -> TlsFiles:

@@ -51,15 +51,15 @@ class Limits:
     """Maximum number of concurrent connections. The gateway rejects connections above this limit with an error in the
     listener's first protocol. Default: only the process-wide limit applies."""
     connections_per_client: int | None = None
-    """Maximum number of concurrent connections from one IPv4 address or one /64 network of IPv6. Behind a proxy, all
-    clients have the address of the proxy."""
+    """Maximum number of concurrent connections from one IPv4 address or one IPv6 /64 network. Behind a proxy, all
+    clients have the proxy's address."""
     requests_per_connection: int | None = None
-    """Maximum number of requests on one connection. The gateway then closes the connection gracefully, so its client
-    connects again, possibly to another replica. Has no effect on brpc, because brpc clients fail calls for 3 s after a
+    """Maximum number of requests on one connection. The gateway then closes the connection gracefully, and the client
+    reconnects, possibly to another replica. Has no effect on brpc, because brpc clients fail calls for 3 s after a
     connection closes."""
     connection_age: PositiveSeconds | None = None
-    """Maximum age of a connection, in seconds, with a jitter of 10 %, which prevents connections from ending
-    simultaneously. The gateway then closes the connection gracefully. Has no effect on brpc."""
+    """Maximum age of a connection, in seconds. The gateway then closes the connection gracefully. A jitter of 10 %
+    prevents connections from ending simultaneously. Has no effect on brpc."""
     connection_grace: float | None = None
     """Seconds for which gRPC calls can continue after `connection_age` or the last request. After that, they end with
     UNAVAILABLE. Default: no limit."""
@@ -71,8 +71,8 @@ class Limits:
     # gRPC clients can ping every ten seconds to check the connection, with some jitter.
     ping_interval: float = 9.0
     """Minimum time between two keepalive pings of a gRPC client without a call in flight, in seconds. The gateway
-    tolerates two earlier pings, and closes the connection at the third with `too_many_pings`. If this value is 0, or
-    while a call is in flight, clients can ping at any time, up to 500 times a second."""
+    tolerates two pings that arrive earlier, and closes the connection with `too_many_pings` at the third. If this value
+    is 0, or while a call is in flight, clients can ping at any time, up to 500 times a second."""
 
     @property
     def of_lists(self) -> "Limits":

@@ -71,8 +71,8 @@ class RedisSettings(Documented):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     url: Annotated[SecretStr, AfterValidator(redis_url)]
-    """The URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`:
-    `pip install "modelglot[redis]"`."""
+    """URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`: `pip install
+    "modelglot[redis]"`."""
     name: Annotated[str, Field(min_length=1, max_length=200)]
     """Name of the cache. Caches with the same name share their responses, so use the same name only for gateways whose
     servers have the same models."""

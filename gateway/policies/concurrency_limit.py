@@ -39,9 +39,9 @@ class Settings(Documented):
     """`gradient`: derive the limit from the latency of the calls, instead of setting `calls`. The limit grows while
     calls take as long as usual, and shrinks if they take longer."""
     min_calls: Annotated[int, Field(ge=1)] = 1
-    """Minimum of an adaptive limit."""
+    """Minimum value of the adaptive limit."""
     max_calls: Annotated[int, Field(ge=1)] = 1000
-    """Maximum of an adaptive limit."""
+    """Maximum value of the adaptive limit."""
 
     @property
     def not_shared(self) -> bool:

@@ -129,7 +129,7 @@ class Settings(Documented):
     """Maximum size of the tensors in mirrored calls in flight and in their responses, in bytes. Above this size, the
     gateway does not mirror calls, and counts them as dropped."""
     values: Annotated[int, Field(ge=0, le=100)] = 1
-    """Maximum number of different elements per output in logs and on status pages. 0: no values."""
+    """Maximum number of differing elements per output in logs and on status pages. 0: no values."""
 
 
 class MirrorRecord(Record, gc=False, eq=False):

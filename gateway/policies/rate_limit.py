@@ -49,9 +49,9 @@ class Settings(Documented):
     burst: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of requests in a burst, after a period without requests. Default: `requests`."""
     by: Literal["client", "principal", "model", "header", "all"] = "client"
-    """Requests that share a limit. `client`: requests from the same IP address (for IPv6 the /64 network). `principal`:
-    requests from the same principal, or, for clients without a principal, from the same IP address. `model`: requests
-    for the same model. `header`: requests with the same value of a header. `all`: all requests."""
+    """Requests that share a limit. `client`: requests from the same IP address (for IPv6, the /64 network).
+    `principal`: requests from the same principal, or, for clients without a principal, from the same IP address.
+    `model`: requests for the same model. `header`: requests with the same value of a header. `all`: all requests."""
     header: Annotated[str, AfterValidator(_header_name)] | None = None
     """Header or gRPC metadata key for `by: header`. Requests without this header share one limit."""
     redis: Annotated[SecretStr, AfterValidator(redis_url)] | None = None

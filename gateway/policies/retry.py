@@ -53,7 +53,7 @@ class Settings(Documented):
     repeats: ClassVar[str] = "unsent"
 
     attempts: Annotated[int, Field(ge=2)] = 3
-    """Maximum number of attempts of a call, including the first."""
+    """Maximum number of attempts per call, including the first."""
     statuses: Annotated[tuple[StatusName, ...], Field(min_length=1, strict=False)] = ("UNAVAILABLE",)
     """gRPC status names of the errors after which the gateway repeats a call that a server might have received. This
     requires `safe: true` on the backend. The gateway always repeats calls that it did not send to a server."""
