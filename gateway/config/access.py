@@ -51,7 +51,7 @@ class ApiKeysConfig(Keys):
 
 
 class TokensConfig(Keys):
-    """JSON Web Tokens (JWT) from an OpenID Connect issuer. Clients send them in the same headers as API keys. Needs
+    """JSON Web Tokens (JWT) from an OpenID Connect issuer. Clients send tokens in the same headers as API keys. Needs
     `pip install "modelglot[jwt]"`."""
 
     issuer: Annotated[Name, AfterValidator(_issuer)]
@@ -139,7 +139,7 @@ class PrincipalConfig(Keys):
 
 
 class ListenerAuthConfig(Keys):
-    """Authentication of the listener's clients."""
+    """Authentication of the listener's clients by API keys, tokens or certificates."""
 
     accept: Annotated[tuple[Way, ...], Field(min_length=1), AfterValidator(distinct)] | None = None
     """Accepted credentials: any of `keys`, `jwt` and `certificates`. Default: all credentials in the top-level key

@@ -132,7 +132,7 @@ def _server_headers(given: Any) -> Any:
 
 
 class EjectionConfig(Keys):
-    """Settings for ejection, which takes an endpoint out of service for some time if calls fail."""
+    """Settings for ejection, which temporarily takes an endpoint out of service if calls fail."""
 
     failures: Size = 5
     """Number of consecutive calls that time out or receive a malformed response after which the gateway ejects the
@@ -181,7 +181,7 @@ class RegisterConfig(Keys):
 
 
 class DiscoveryConfig(Keys):
-    """Methods to find endpoints while the gateway runs. You can combine several methods."""
+    """Methods to discover endpoints at runtime. You can combine several methods."""
 
     dns: Literal["all"] | None = None
     """`all`: every IP address of the host names in `endpoints` becomes a separate endpoint."""

@@ -68,7 +68,7 @@ class HealthConfig(Keys):
 
 
 class DrainConfig(Keys):
-    """How the gateway stops on SIGTERM or SIGINT. A second signal terminates it immediately."""
+    """Settings for graceful shutdown on SIGTERM or SIGINT. A second signal terminates the gateway immediately."""
 
     delay: Seconds = 0
     """Time before the listeners close, in seconds. During this time, `/readyz` fails, so load balancers stop sending
@@ -79,7 +79,7 @@ class DrainConfig(Keys):
 
 
 class ReloadConfig(Keys):
-    """Automatic reload of the configuration. SIGHUP and `POST /reload` reload it in any case."""
+    """Automatic reload of the configuration. SIGHUP and `POST /reload` always reload the configuration."""
 
     watch: Flag = True
     """Reload when the configuration file, or a file in a `${file:PATH}` reference, changes."""

@@ -26,7 +26,7 @@ ListenerLimitsKey = Annotated[Limits, Declared(Limits, _LIMIT_FORMS, {})]
 
 
 class ShedConfig(Keys):
-    """Load shedding: thresholds above which the gateway refuses new work. It first refuses new connections, then
+    """Load shedding: thresholds above which the gateway rejects new work. It first rejects new connections, then
     requests of 64 KiB and more, then all requests with a body."""
 
     lag: Annotated[Seconds, Field(gt=0)] = 0.25
@@ -37,7 +37,7 @@ class ShedConfig(Keys):
 
 
 class ProcessLimitsConfig(Keys):
-    """Limits of the whole process."""
+    """Limits of the entire process."""
 
     connections: Size = 10_000
     """Maximum number of client connections on all listeners together. The limit is lower if the system allows fewer

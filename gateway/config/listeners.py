@@ -82,7 +82,7 @@ def _prefix(path: str) -> str:
 
 
 class ErrorsConfig(Keys):
-    """Level of detail in the error messages that clients get."""
+    """Level of detail in error messages to clients."""
 
     detail: Literal["full", "brief"] = "full"
     """`brief` hides backend names, backend addresses, and the reason why a backend is unreachable. The log always
@@ -130,7 +130,7 @@ class CorsConfig(Keys):
 
 
 class ListenerConfig(Keys):
-    """An address that accepts clients."""
+    """An address on which the gateway accepts client connections."""
 
     name: Name
     """Name of the listener in routes, logs and metrics."""

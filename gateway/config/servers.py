@@ -51,7 +51,7 @@ class ResourcesConfig(Keys):
 
 
 class ServersConfig(Keys):
-    """Model servers that the gateway starts when calls wait for them. Each server is a job of an engine."""
+    """Model servers that the gateway starts when calls are waiting. Each server is a job of an engine."""
 
     engine: Literal["process", "hyperqueue", "slurm"]
     """Engine that runs the jobs: `process` (this machine), `hyperqueue` or `slurm`."""

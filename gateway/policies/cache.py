@@ -82,7 +82,7 @@ class RedisSettings(Documented):
 
 class Settings(Documented):
     """Stores responses of calls that run a model, and returns them for equal calls. If equal calls arrive while one of
-    them is in flight, only one call is sent. Needs `safe: true` on the backend."""
+    them is in flight, the gateway sends only one call. Needs `safe: true` on the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

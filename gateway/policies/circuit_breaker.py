@@ -200,7 +200,7 @@ FAULTS: tuple[FaultStatus, ...] = ("UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED
 
 
 class Settings(Documented):
-    """Refuses calls to a model that keeps failing, except for occasional trial calls. Each model and version has its
+    """Rejects calls to a model that keeps failing, except for occasional trial calls. Each model and version has its
     own state."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

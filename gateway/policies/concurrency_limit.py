@@ -27,7 +27,7 @@ _DURATION_SMOOTHING = 0.1
 
 
 class Settings(Documented):
-    """Refuses calls above a number of calls in flight. A stream counts as in flight while it runs."""
+    """Rejects calls above a maximum number of calls in flight. A stream counts as in flight while it runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

@@ -114,7 +114,7 @@ assumes that it never does."""
 
 
 class Settings(Documented):
-    """Dynamic batching: while other requests run, combines waiting requests into one batch, for models that take
+    """Dynamic batching: while other requests run, combines waiting requests into one batch, for models that accept
     batches."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

@@ -95,8 +95,8 @@ class RenameSettings(Documented):
 
 
 class Settings(Documented):
-    """Traffic mirroring: also sends a sample of a route's calls to a second backend, and compares the responses.
-    Clients get the responses of the route's own backend."""
+    """Traffic mirroring: copies a sample of a route's calls to a second backend, and compares the responses. Clients
+    receive the responses of the route's own backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

@@ -35,7 +35,7 @@ def _header_name(text: str) -> str:
 
 
 class Settings(Documented):
-    """Limits the number of inference requests that each client can send per period. The gateway refuses requests above
+    """Limits the number of inference requests that each client can send per period. The gateway rejects requests above
     the limit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
