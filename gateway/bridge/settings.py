@@ -29,9 +29,9 @@ class Renaming:
     """The two names of a tensor."""
 
     client: str
-    """The name that clients use."""
+    """Name that clients use."""
     backend: str
-    """The name in the backend."""
+    """Name in the backend."""
 
 
 @frozen
@@ -76,9 +76,9 @@ class ImageOutput:
     lossy: bool = False
     """Allow compression that changes pixels. Required for `jpeg`. Without `lossy`, `webp` is lossless."""
     layout: Layout = "hwc"
-    """Order of the dimensions after the batch dimension, same as in `inputs`."""
+    """Order of the dimensions after the batch dimension, like in `inputs`."""
     channels: Channels = "rgb"
-    """Channels of each pixel, same as in `inputs`."""
+    """Channels of each pixel, like in `inputs`."""
 
 
 @frozen
@@ -99,26 +99,26 @@ class Derivatives:
     nearby points. It replaces an operation that the model has only if `replace` contains the operation."""
 
     method: DifferenceMethod = "central"
-    """Where the points lie: on one side (`forward`: n + 1 points for the gradient of an input with n elements) or on
+    """Position of the points: on one side (`forward`: n + 1 points for the gradient of an input with n elements) or on
     both sides (`central`: 2 n points, far more accurate)."""
     order: Literal[1, 2, 4] | None = None
-    """Order of the error: it falls with this power of the step. 1 (the default) or 2 for `forward`, 2 (the default) or
-    4 for `central`. The higher order takes twice as many points."""
+    """Order of the error, which decreases with this power of the step. 1 (the default) or 2 for `forward`, 2 (the
+    default) or 4 for `central`. The higher order needs twice as many points."""
     step: float | None = None
     """Distance of the points, relative to the element's size. The default, `eps^(1/(order + 1))`, or `eps^(1/(order +
     2))` for the Hessian, assumes a model that is exact to the last digit of its datatype. For a model that is exact to
     6 digits, use eps = 1e-6 in this formula, for any datatype."""
     typical: float = 1.0
-    """Minimum size of an element in the calculation of the step: for an element closer to 0 than this, the step is
-    `step` times `typical`."""
+    """Minimum size of an element in the calculation of the step: for a smaller element, the step is `step` times
+    `typical`."""
     replace: tuple[Operation, ...] = ()
     """Operations that the gateway computes by finite differences even if the model has them."""
     error: bool = False
-    """Estimate the error of every result, which takes twice as many evaluations. Listeners with `reply_headers` return
-    the estimate in the reply header `gateway-derivative-error`. By default, the gateway does this only for requests
-    with the header `gateway-derivative-error: 1`."""
+    """Estimate the error of every result, with twice as many evaluations. Listeners with `reply_headers` return the
+    estimate in the response header `gateway-derivative-error`. By default, the gateway estimates errors only for
+    requests with the header `gateway-derivative-error: 1`."""
     batch: int | None = None
-    """Maximum number of points per request to a model that takes batches. Default: all points of a derivative in one
+    """Maximum number of points per request to a model that accepts batches. Default: all points of a derivative in one
     batch."""
     max_evaluations: int = 4096
     """Maximum number of points for one derivative. The gateway rejects requests that need more."""
@@ -129,30 +129,30 @@ class TranslateSettings(Translate):
     """How the gateway converts client tensors for the backend, and backend tensors for clients."""
 
     cast: Cast = "refuse"
-    """Conversion to a datatype that cannot represent every value: `refuse` it, `round` half to even within the range of
-    the datatype, or `saturate` (round, and clip values out of range)."""
+    """Handling of conversions to a datatype that cannot represent every value: `refuse` the conversion, `round` half to
+    even within the datatype's range, or `saturate` (round, and clip values out of range)."""
     operations: Mapping[Operation, str] = field(default_factory=dict)
     """`{OPERATION: MODEL}`: the backend model that computes a derivative, if it is not called `M.gradient`,
     `M.apply_jacobian` or `M.apply_hessian`."""
     max_rows: int = 4096
-    """Maximum number of rows in a batch for a backend that takes one point per call."""
+    """Maximum number of rows in a batch for a backend that accepts one point per call."""
     stream: Literal["error", "last", "collect"] = "error"
-    """Response for a client that expects one response, from a model that streams several: the backend's `error`, the
-    `last` response, or all responses concatenated on axis 0 (`collect`)."""
+    """Response to a client that expects one response, if the model streams several: the backend's `error`, the `last`
+    response, or all responses concatenated on axis 0 (`collect`)."""
     carry_config: bool = False
     """Send UM-Bridge's `config` as a tensor in protocols without parameters (grps, mip): as the last input, named
     `config`, with the JSON text as BYTES. If a client sends this input, the gateway converts it to the parameter
-    `config`. By default, it rejects a config for these protocols."""
+    `config`. By default, it rejects requests with a `config` for these protocols."""
     rename: Renames = field(default_factory=Renames)
     """Tensors whose names differ between clients and the backend."""
     constants: tuple[Tensor, ...] = ()
     """Inputs that the gateway adds to every request, by their names in the backend."""
     select: tuple[str, ...] = ()
-    """Outputs that clients get, in this order, by the names that clients use."""
+    """Outputs that the gateway returns to clients, in this order, by the clients' names."""
     order: tuple[str, ...] = ()
-    """All inputs of the backend, by their names there, in the order in which it expects them."""
+    """All inputs of the backend, by their names in the backend, in the order that the backend expects."""
     drop: tuple[str, ...] = ()
-    """Client inputs that the gateway does not send to the backend, by the names that clients use."""
+    """Client inputs that the gateway does not send to the backend, by the clients' names."""
     images: Images | None = None
     """Tensors that are image files for clients and pixels for the backend. By default, the gateway sends files
     unchanged. Needs Pillow: `pip install "modelglot[images]"`."""

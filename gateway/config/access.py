@@ -49,11 +49,11 @@ class ApiKeysConfig(Keys):
     """API keys. `gateway keys add` creates a key."""
 
     file: Name
-    """Absolute path of the file with the digests of the keys, as written by `gateway keys`. The gateway reloads the
-    file when it changes. If the changed file has errors, the gateway keeps the previous keys."""
+    """Absolute path of the file in which `gateway keys` stores the digests of the keys. The gateway reloads the file
+    when it changes. If the changed file has errors, the gateway keeps the previous keys."""
     header: Annotated[HeaderName, AfterValidator(_key_header)] = "x-api-key"
     """Header or gRPC metadata key for an API key. The gateway also accepts the key in `Authorization`, as `Bearer KEY`
-    or as the password of Basic authentication. If a client sends both headers, this header applies."""
+    or as the password of Basic authentication. If a client sends both headers, this header takes precedence."""
 
     def findings(self, location: Location, catalog: Catalog) -> Iterator[Finding]:
         """Find an unusable file."""
@@ -69,7 +69,7 @@ def is_url(place: str) -> bool:
 
 
 class TokensConfig(Keys):
-    """JSON Web Tokens (JWT) from an OpenID Connect issuer. Clients send them in the same headers as API keys. Needs
+    """JSON Web Tokens (JWT) from an OpenID Connect issuer. Clients send tokens in the same headers as API keys. Needs
     `pip install "modelglot[jwt]"`."""
 
     issuer: Annotated[Name, AfterValidator(_issuer)]
@@ -80,8 +80,8 @@ class TokensConfig(Keys):
     """Location of the issuer's public keys: a URL, or the absolute path of a file. Default: the URL in
     `ISSUER/.well-known/openid-configuration`."""
     ca: Name | None = None
-    """Absolute path of a PEM file with the CAs that sign the issuer's server certificate. The gateway reads the file at
-    each refresh of the keys. Default: the system's CAs."""
+    """Absolute path of a PEM file with the CAs that sign the issuer's server certificate. The gateway reads the file
+    each time it refreshes the keys. Default: the system's CAs."""
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1), AfterValidator(distinct)] = ("RS256", "ES256")
     """Accepted signature algorithms."""
     leeway: Seconds = 30
@@ -89,12 +89,12 @@ class TokensConfig(Keys):
     principal: Name = "sub"
     """Claim that contains the principal's name. Use dots for claims inside objects: `realm.user`."""
     prefix: str = ""
-    """Prefix that the gateway adds to the principal's name, so a token cannot impersonate another principal."""
+    """Prefix that the gateway adds to the principal's name, to prevent tokens from impersonating other principals."""
     permissions: Name | None = None
-    """Claim that lists groups, roles or scopes. If a value is the name of a set in `permissions`, the token gets the
+    """Claim that lists groups, roles or scopes. If a value is the name of a set in `permissions`, the token grants the
     permissions in this set. Use dots for claims inside objects: `realm_access.roles`."""
     refresh: Period = 300
-    """Seconds between two refreshes of the issuer's keys. A token that was signed with an unknown key triggers an
+    """Interval between refreshes of the issuer's keys, in seconds. A token signed with an unknown key triggers an
     immediate refresh, at most every 10 s."""
 
     def findings(self, location: Location, catalog: Catalog) -> Iterator[Finding]:
@@ -143,8 +143,8 @@ class AuthConfig(Keys):
     """JSON Web Tokens: the settings of an issuer, or a list for several issuers. The gateway verifies a token only with
     the keys and rules of the issuer in the token's `iss` claim."""
     certificates: tuple[CertificateConfig, ...] = ()
-    """Client certificates, on listeners whose TLS settings request them. The gateway uses the first entry that
-    matches."""
+    """Rules that map client certificates to principals, on listeners whose TLS settings request certificates. The first
+    matching entry applies."""
 
     @property
     def ways(self) -> tuple[Way, ...]:
@@ -186,7 +186,7 @@ class GrantConfig(Keys):
     operations: Annotated[tuple[Permission, ...], Field(min_length=1), AfterValidator(distinct)]
     """Permitted operations. `infer`: run models. `metadata`: read model and server metadata. `control`: load models and
     change server settings, if the listener has `allow_control`. `offline`: take a listener offline, if the listener has
-    `allow_offline`. `explain`: request explanations of responses. `admin`: use the admin port. `details`: get full
+    `allow_offline`. `explain`: request explanations of responses. `admin`: use the admin port. `details`: receive full
     error messages, even if the listener has `errors: {detail: brief}`. `metrics`: read `/metrics`, if `health` has
     `auth`."""
     models: SomeNames = ("*",)
@@ -203,13 +203,13 @@ class PrincipalConfig(Keys):
 
 
 class ListenerAuthConfig(Keys):
-    """Authentication of the listener's clients."""
+    """Authentication of the listener's clients by API keys, tokens or certificates."""
 
     accept: Annotated[tuple[Way, ...], Field(min_length=1), AfterValidator(distinct)] | None = None
     """Accepted credentials: any of `keys`, `jwt` and `certificates`. Default: all credentials in the top-level key
     `auth`."""
     anonymous: Name | None = None
-    """Principal for clients without credentials. Default: the gateway refuses clients without credentials."""
+    """Principal for clients without credentials. Default: the gateway rejects clients without credentials."""
 
 
 class AdminAuthConfig(Keys):

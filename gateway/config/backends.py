@@ -83,17 +83,17 @@ def _server_headers(given: Any) -> Any:
 
 
 class EjectionConfig(Keys):
-    """Settings for ejection, which takes an endpoint out of service for some time if calls fail."""
+    """Settings for ejection, which temporarily takes an endpoint out of service if calls fail."""
 
     failures: Size = 5
-    """Number of consecutive calls that time out or get a malformed response, after which the gateway ejects the
-    endpoint. An unreachable endpoint is ejected immediately, for 1 s."""
+    """Number of consecutive calls that time out or receive a malformed response after which the gateway ejects the
+    endpoint. It ejects an unreachable endpoint immediately, for 1 s."""
     seconds: Period = 10
     """Duration of the first ejection, in seconds. If the endpoint has returned no response since its previous ejection,
     the next ejection lasts twice as long, up to 60 s (or up to this value, if it is larger)."""
     max_ejected_share: Share = 0.5
-    """Maximum fraction of the backend's endpoints that get no calls because they are down, rounded up. The last
-    endpoint always gets calls, unless this value is 1. In that case, calls fail immediately while all endpoints are
+    """Maximum fraction of the backend's endpoints that receive no calls because they are down, rounded up. The last
+    endpoint always receives calls, unless this value is 1. In that case, calls fail immediately while all endpoints are
     down."""
 
 
@@ -105,16 +105,16 @@ class BackendHealthConfig(Keys):
     """Type of probe in the backend's protocol: `live` checks whether the server is live, and `ready` whether it is
     ready. `none`: no probes. Default: `live` for grps, `ready` for all other protocols."""
     interval: Period = 5
-    """Seconds between two probes of an endpoint."""
+    """Interval between probes of an endpoint, in seconds."""
     timeout: Period = 2
     """Timeout of a probe, in seconds."""
     unhealthy: Size = 3
     """Number of consecutive failed probes after which an endpoint is down."""
     healthy: Size = 1
-    """Number of consecutive passed probes after which an endpoint that is down gets calls again."""
+    """Number of consecutive successful probes after which an endpoint that is down receives calls again."""
     jitter: Share = 0.1
-    """Fraction of `interval` by which each wait is randomly longer or shorter, so probes of different endpoints or from
-    different replicas do not all run at the same time."""
+    """Maximum random variation of each wait, as a fraction of `interval`. The variation spreads the probes of different
+    endpoints and replicas over time."""
     ejection: EjectionConfig = EjectionConfig()
     """Ejection of endpoints whose calls fail. These settings apply even if `probe` is `none`."""
 
@@ -129,12 +129,12 @@ class EndpointConfig(Keys):
     """A model server: its address, or a map with the address and other keys."""
 
     address: Name
-    """Address of the server: `HOST:PORT`, or a URL if the protocol is over HTTP. With TLS: `https://HOST:PORT`,
+    """Address of the server: `HOST:PORT`, or a URL if the protocol uses HTTP. With TLS: `https://HOST:PORT`,
     `grpcs://HOST:PORT` or `tcps://HOST:PORT`."""
     weight: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = 1
     """Weight of the server in load balancing, relative to the weights of the backend's other servers."""
     load_url: PageUrl | None = None
-    """URL of the page on which this server reports its load. This URL replaces the backend's `load.url`."""
+    """URL of the page on which this server reports its load. This URL overrides the backend's `load.url`."""
 
 
 def _with_address(given: Any) -> Any:
@@ -146,22 +146,22 @@ class QueueConfig(Keys):
     """Settings for calls that wait because every endpoint has `max_in_flight` calls in flight."""
 
     length: Size = 1000
-    """Maximum number of waiting calls. The gateway refuses calls above this limit. It also refuses a call if its client
-    already has as many waiting calls as the queue has free positions."""
+    """Maximum number of waiting calls. The gateway rejects calls above this limit. It also rejects a client's call if
+    the client already has as many waiting calls as the queue has free positions."""
     timeout: Period | None = None
-    """Maximum time that a call waits, in seconds. The gateway then refuses the call. Default: a call waits until its
+    """Maximum time that a call waits, in seconds. The gateway then rejects the call. Default: a call waits until its
     deadline."""
     wait_for_endpoints: Period | None = None
     """Maximum time that a call or a metadata request waits while `discovery` finds no endpoint, in seconds. This time
-    does not count toward `timeout`. Use this key if an autoscaler starts the servers on demand (`scaler`). If it is
-    set, a DNS name without addresses means that the backend has no endpoints. Default: calls fail immediately."""
+    does not count toward `timeout`. Use this key if an autoscaler starts the servers on demand (`scaler`). If this key
+    is set, a DNS name without addresses means that the backend has no endpoints. Default: calls fail immediately."""
 
 
 class BackendConfig(Keys):
     """A group of model servers with the same models, or, with `placement`, with different models."""
 
     protocol: Name
-    """Protocol of the servers; `json` for the form in `form`."""
+    """Protocol of the servers. With `json`, set `form`."""
     form: Name = ""
     """Form that describes the servers' JSON API: a name in `forms`, or a built-in form. `{protocol: json, form: NAME}`
     is the same as `protocol: "json:NAME"`."""
@@ -170,13 +170,12 @@ class BackendConfig(Keys):
         AfterValidator(distinct_by("address")),
     ] = ()
     """The servers, each as an address, or as a map such as `{address: ..., weight: ...}`. An address is `HOST:PORT`, or
-    a URL if the protocol is over HTTP. Required, unless `discovery` finds servers by `srv`, `files` or `register`, or
+    a URL if the protocol uses HTTP. Required, unless `discovery` finds servers by `srv`, `files` or `register`, or
     `servers` starts them."""
     discovery: DiscoveryConfig | None = None
-    """Methods to find endpoints while the gateway runs: see `docs/discovery.md`. Default: the endpoints never
-    change."""
+    """Methods to discover endpoints at runtime: see `docs/discovery.md`. Default: the endpoints never change."""
     servers: ServersConfig | None = None
-    """Model servers that the gateway starts itself when calls wait, instead of `endpoints`: see `docs/servers.md`."""
+    """Model servers that the gateway starts when calls are waiting, instead of `endpoints`: see `docs/servers.md`."""
     placement: PlacementConfig | None = None
     """Settings for servers with different models. The gateway sends each request to a server that has the requested
     model, and can load models on demand. Default: all servers have the same models."""
@@ -185,29 +184,29 @@ class BackendConfig(Keys):
     turns). `least_load`: the endpoint with the lowest reported load (`load`). `round_robin`: the next endpoint.
     `power_of_two`: the less busy one of two random endpoints."""
     load: LoadConfig | None = None
-    """Source of the servers' load for `balance: least_load`. Default for v2-rest and v2-grpc: Triton's metrics page at
+    """Source of the servers' load for `balance: least_load`. Default for v2-rest and v2-grpc: Triton's metrics page on
     port 8002."""
     slow_start: Seconds = 0
-    """Time after an ejection in which the weight of the endpoint grows from 5% to 100%, in seconds. 0: full weight
+    """Time after an ejection during which the endpoint's weight grows from 5% to 100%, in seconds. 0: full weight
     immediately."""
     policies: Policies = ()
     """Policies for calls to the backend, outermost first: a list of `{POLICY: SETTINGS}`."""
     safe: Flag = False
-    """Declares that calls are idempotent: the models have no side effects, and running a call twice is affordable. The
+    """Declares that calls are idempotent: the models have no side effects, and you can afford to run a call twice. The
     gateway can then repeat calls that a server might have received. Required by the policies `retry` and `hedge`."""
     trust_metadata: Flag = False
     """Trust the backend's metadata, although servers of its protocol usually report wrong types (graphpipe) or no
-    tensors (grps). The gateway converts requests with this metadata, and returns it to clients."""
+    tensors (grps). The gateway uses this metadata to convert requests, and returns it to clients."""
     max_in_flight: Size | None = None
     """Maximum number of calls in flight per endpoint; additional calls wait in the queue. Default: 1 for umbridge and
     mip, no limit for other protocols."""
     queue: QueueConfig = QueueConfig()
-    """Settings for calls that wait for a free slot, if `max_in_flight` limits the calls."""
+    """Settings for calls that wait for a free slot because of `max_in_flight`."""
     batch: Name = ""
     """Batch format, if the protocol has several. For mip: `split`: all rows in one packet, each row as one example;
     `whole`: the tensors unchanged, as one example in one packet; `each`: one packet per row."""
     flavor: Name = ""
-    """Server type, because servers implement some protocols differently. For v2-rest: `triton`, `mlserver`, `kserve`,
+    """Server type, for protocols that servers implement differently. For v2-rest: `triton`, `mlserver`, `kserve`,
     `openvino`, `binary` (any other server with binary tensors) or `plain`. For v2-grpc, also `typed` (reads only typed
     contents). For v1-rest: `kserve`, `tensorflow` or `gateway` (another gateway). Default: the gateway detects the type
     of each server before its first call."""
@@ -219,11 +218,12 @@ class BackendConfig(Keys):
     forward_headers: Annotated[
         tuple[Annotated[HeaderName, AfterValidator(_forwardable)], ...], AfterValidator(distinct)
     ] = ()
-    """Client headers that the gateway forwards to the backend. All other client headers are dropped."""
+    """Client headers that the gateway forwards to the backend. The gateway drops all other client headers."""
     headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce, BeforeValidator(_server_headers)] = {}
-    """`{NAME: VALUE}`: headers (over gRPC, metadata) of every request to the servers, including probes and metadata
-    requests. They replace headers with the same names. `Host` sets the requested host name (over gRPC `:authority`),
-    instead of the address. The gateway never shows the values."""
+    """`{NAME: VALUE}`: headers (over gRPC, metadata) that the gateway sends with every request to the servers,
+    including probes and metadata requests. These headers replace the gateway's own headers with the same names. `Host`
+    sets the requested host name (over gRPC `:authority`), instead of the address. The gateway never shows the
+    values."""
     health: BackendHealthConfig | None = None
     """Probes, and ejection of failing endpoints. Default: no probes; the gateway detects failing endpoints only from
     calls."""

@@ -27,7 +27,7 @@ class RegisterConfig(Keys):
 
 
 class DiscoveryConfig(Keys):
-    """Methods to find endpoints while the gateway runs. You can combine several methods."""
+    """Methods to discover endpoints at runtime. You can combine several methods."""
 
     dns: Literal["all"] | None = None
     """`all`: every IP address of the host names in `endpoints` becomes a separate endpoint."""
@@ -35,13 +35,13 @@ class DiscoveryConfig(Keys):
     """DNS name with SRV records, which contain the host and port of each server. Needs `pip install
     "modelglot[discovery]"`."""
     files: Name | None = None
-    """Absolute path of the files, which contain one address per line. The path can contain the wildcards `*`, `?`,
-    `[...]` and `**`."""
+    """Absolute path of one or more files that contain one address per line. The path can contain the wildcards `*`,
+    `?`, `[...]` and `**`."""
     registration: RegisterConfig | None = Field(None, alias="register")  # pydantic has an attribute `register`
-    """Servers that register themselves."""
+    """Settings for servers that register themselves."""
     interval: Period = 5
-    """Seconds between two checks of DNS names and files. The gateway queries SRV records when their TTL expires, but
-    not more often than this interval."""
+    """Interval between checks of DNS names and files, in seconds. The gateway queries SRV records when their TTL
+    expires, but not more often than this interval."""
 
     @property
     def methods(self) -> tuple[str, ...]:

@@ -40,17 +40,18 @@ class ExchangeConfig(Keys):
     """One request with its response."""
 
     path: Texts
-    """Path of the request, which can contain `{model}`, `{version}` and `{id}`; or a list of paths. The gateway accepts
-    client requests at all paths. It sends its own requests to the first path whose placeholders all have values."""
+    """Path of the request, or a list of paths. A path can contain `{model}`, `{version}` and `{id}`. The gateway
+    accepts client requests at all of these paths. It sends its own requests to the first path whose placeholders all
+    have values."""
     client_path: Texts | None = None
     """Additional paths for client requests. The gateway sends these requests to the server's `path`."""
     method: Texts = "POST"
-    """Method of the request, or a list of methods. The gateway accepts all methods from clients, and uses the first
-    method for servers."""
+    """Method of the request, or a list of methods. The gateway accepts all of these methods from clients, and uses the
+    first one in requests to servers."""
     headers: Mapping[Name, JsonValue] = {}
     """Additional request headers, as templates."""
     query: Mapping[Name, JsonValue] = {}
-    """Query parameters of the request, as templates, which can contain tensors."""
+    """Query parameters of the request, as templates that can contain tensors."""
     media_type: Name = "application/json"
     """Media type of the request body, which determines how the gateway serializes the body."""
     request: JsonValue = None
@@ -66,28 +67,28 @@ class ExchangeConfig(Keys):
     """`ignore_unknown` for this exchange. Default: the form's `ignore_unknown`."""
     columns: Name | None = None
     """Request parameter that sets the length of the last dimension of each output, such as `dimensions` in OpenAI's
-    embeddings API. The gateway refuses a response with another length."""
+    embeddings API. The gateway rejects a response with a different length."""
 
 
 class ProbeConfig(Keys):
     """GET request that checks whether a server is ready or live."""
 
     path: Texts
-    """Path of the request, or a list of paths. The gateway accepts client requests at all paths, and sends its own
-    requests to the first path."""
+    """Path of the request, or a list of paths. The gateway accepts client requests at all of these paths, and sends its
+    own requests to the first path."""
     status: Annotated[int, Field(ge=100, le=599)] = 200
     """Response status of a ready or live server."""
     response: JsonValue = None
     """Template that the body must match if the server is ready or live. Default: any body matches."""
     ignore_unknown: Flag = True
-    """Ignore members of the response that the template does not have."""
+    """Ignore members of the response that are not in the template."""
 
 
 class OneModelConfig(Keys):
     """GET request from clients for one model in the list."""
 
     path: Texts
-    """Path of the request, with `{model}`; or a list of paths."""
+    """Path of the request, or a list of paths. Each path contains `{model}`."""
     response: JsonValue
     """Template of the response, with `$model`."""
 
@@ -96,14 +97,14 @@ class ListingConfig(Keys):
     """GET request from clients for the list of model names."""
 
     path: Texts
-    """Path of the request, or a list of paths. The gateway accepts client requests at all paths, and sends its own
-    requests to the first path."""
+    """Path of the request, or a list of paths. The gateway accepts client requests at all of these paths, and sends its
+    own requests to the first path."""
     response: JsonValue
     """Template of the response, with `$model` as a list item or inside one."""
     one: OneModelConfig | None = None
     """Client request for one model. If the model is not in the list, the response is a 404 error."""
     ignore_unknown: Flag = True
-    """Ignore members of the response that the template does not have."""
+    """Ignore members of the response that are not in the template."""
 
 
 class FailureConfig(Keys):
@@ -112,10 +113,10 @@ class FailureConfig(Keys):
     status: Annotated[int, Field(ge=100, le=599)]
     """Status of the response."""
     reason: Name
-    """[Reason](errors.md) of these errors. The gateway sends errors with this reason with this status."""
+    """[Reason](errors.md) of these errors. The gateway also uses `status` for its own errors with this reason."""
     error: JsonValue = None
-    """Template that the body must match. Default: any body matches, and the form's `error` is used to read and write
-    the body."""
+    """Template that the body must match. Default: any body matches, and the gateway reads and writes the body with the
+    form's `error`."""
 
 
 class FormConfig(Keys):
@@ -128,24 +129,23 @@ class FormConfig(Keys):
     live: ProbeConfig | None = None
     """Request that checks whether a server is live. Default: the request in `ready`."""
     models: ListingConfig | None = None
-    """Request for the list of a server's models."""
+    """Request for a server's model list."""
     error: JsonValue = None
     """Template of the error body."""
     error_type: Name = "application/json"
     """Media type of the error body."""
     failures: tuple[FailureConfig, ...] = ()
-    """Errors whose HTTP status differs from the usual status of their reason. The gateway uses the first entry that
-    matches."""
+    """Errors whose HTTP status differs from the usual status of their reason. The first matching entry applies."""
     tensors: Mapping[Name, TensorForm] = {}
     """`{TENSOR: "DATATYPE SHAPE"}`: datatype and shape of each tensor in the templates, such as `"FP64 [-1, 4]"` or
     `{datatype: FP64, shape: [-1, 4]}`. If this key is absent, the datatypes and names of tensors are unknown."""
     ignore_unknown: Flag = False
-    """Ignore members of requests and responses that are not in the templates. If `false`, the gateway refuses messages
+    """Ignore members of requests and responses that are not in the templates. If `false`, the gateway rejects messages
     with such members, and the error contains the member's name."""
     nan: NanKey = None
     """Representation of NaN and infinities, unless a route sets
     [`translate.nan`](configuration/routes.md#routes.translate.nan). If this key is `null`, the gateway also reads null
-    as NaN. If this key is absent, the gateway refuses NaN and infinities in JSON, and writes `NaN` and `Infinity` in
+    as NaN. If this key is absent, the gateway rejects NaN and infinities in JSON, and writes `NaN` and `Infinity` in
     CSV."""
     batch: Literal["each"] | None = None
     """`each`: a request to the server contains one row, so the gateway calls the server once for each row of a batch.

@@ -72,7 +72,7 @@ class HealthConfig(Keys):
     bind: Bind
     """Address as `HOST:PORT`; any address is allowed."""
     ready: Ready = "none"
-    """Backends that must be ready for `/readyz` to report ready: at least one (`any`) or `all` of the backends in
+    """Backends that must be ready before `/readyz` reports readiness: at least one (`any`) or `all` of the backends in
     routes, or `none`. Kubernetes removes replicas that are not ready from the Service. With `any` or `all`, the failure
     of a backend that all replicas share can therefore remove all replicas at the same time."""
     auth: HealthAuthConfig | None = None
@@ -83,23 +83,24 @@ class HealthConfig(Keys):
 
 
 class DrainConfig(Keys):
-    """How the gateway stops on SIGTERM or SIGINT. A second signal terminates it immediately."""
+    """Settings for graceful shutdown on SIGTERM or SIGINT. A second signal terminates the gateway immediately."""
 
     delay: Seconds = 0
-    """Seconds before the listeners close. During this time, `/readyz` fails, so load balancers stop sending requests,
-    but the gateway still serves requests. HTTP responses have `Connection: close`."""
+    """Time before the listeners close, in seconds. During this time, `/readyz` fails, so load balancers stop sending
+    requests, but the gateway still serves requests. HTTP responses have `Connection: close`."""
     timeout: Seconds = 30
-    """Maximum time for requests in flight after the listeners close, in seconds. The gateway then cancels them."""
+    """Maximum time for requests in flight after the listeners close, in seconds. The gateway then cancels these
+    requests."""
 
 
 class ReloadConfig(Keys):
-    """Automatic reload of the configuration. SIGHUP and `POST /reload` reload it in any case."""
+    """Automatic reload of the configuration. SIGHUP and `POST /reload` always reload the configuration."""
 
     watch: Flag = True
     """Reload when the configuration file, or a file in a `${file:PATH}` reference, changes."""
     interval: Annotated[Seconds, Field(ge=0.1)] = 1
-    """Seconds between two checks of the files. The gateway loads a changed file only when the next check finds no
-    further change, which avoids loading an incomplete file."""
+    """Interval between checks of the files, in seconds. The gateway loads a changed file only when the next check finds
+    no further change, to avoid loading an incomplete file."""
 
 
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -134,7 +135,7 @@ class Config(Keys):
     _warned: dict[Location, Problem] = PrivateAttr(default_factory=dict)
 
     listeners: Annotated[tuple[ListenerConfig, ...], Field(min_length=1)]
-    """Addresses that accept clients. Several protocols can share one address."""
+    """Addresses on which the gateway accepts client connections. Several protocols can share one address."""
     limits: ProcessLimitsConfig = ProcessLimitsConfig()
     """Limits for all clients together."""
     admin: AdminConfig | None = None
@@ -159,23 +160,23 @@ class Config(Keys):
     request_ids: RequestIdsConfig | None = None
     """Request ids, which the gateway accepts or generates, returns to clients and sends to backends. If this key is set
     (`{}` is enough), every request has an id. Otherwise, only logged and traced requests have an id, and only error
-    responses contain it."""
+    responses contain the id."""
     drain: DrainConfig = DrainConfig()
-    """Settings for stopping the gateway."""
+    """Settings for graceful shutdown."""
     workers: Size | Literal["auto"] = 1
     """Number of processes that serve clients. `auto`: one process for each core that the gateway can use. With several
     processes, an additional process supervises them, and serves the health port and the admin port."""
     reload: ReloadConfig = ReloadConfig()
     """Automatic reload of the configuration."""
     ready: Ready = "any"
-    """Backends that must be ready for the gateway to report ready in the clients' protocols: at least one (`any`) or
-    `all` of the backends in routes, or `none`. The gateway queries the backends when a client requests readiness, at
-    most once per second. For backends with probes (`backends.*.health`), it uses the state of the endpoints instead."""
+    """Backends that must be ready before the gateway reports readiness in the clients' protocols: at least one (`any`)
+    or `all` of the backends in routes, or `none`. The gateway queries the backends when a client requests readiness, at
+    most once per second. For backends with probes (`backends.*.health`), it uses the endpoints' state instead."""
     check: Check = "none"
-    """`full`: decode and check every request before it reaches a server, even if client and server use the same
-    protocol. `none`: forward such requests without decoding them. Routes can override this key."""
+    """`full`: decode and check every request before it reaches a server. `none`: if client and server use the same
+    protocol, forward requests without decoding them. Routes can override this key."""
     reference: tuple[ReferenceConfig, ...] = ()
-    """Sample model servers, started with the gateway."""
+    """Sample model servers that start with the gateway."""
     forms: FormEntries = Field(default_factory=dict)
     """Named descriptions of JSON APIs over HTTP, for servers and clients that use none of the other protocols. Each
     form defines the protocol `json:NAME` for backends and listeners. A form with the name of a built-in form replaces
@@ -183,10 +184,10 @@ class Config(Keys):
     backends: Mapping[Name, BackendConfig] = {}
     """Groups of model servers, by name."""
     models: Graphs = Field(default_factory=dict)
-    """Model graphs by name: models that the gateway builds from calls to other models. Derivatives are computed by the
-    chain rule. Names of graphs take precedence over all routes. See `docs/graphs.md`."""
+    """Model graphs by name: models that the gateway builds from calls to other models. The gateway computes derivatives
+    by the chain rule. Graph names take precedence over all routes. See `docs/graphs.md`."""
     routes: tuple[RouteConfig, ...] = ()
-    """Rules that assign requests to backends. The first route that matches applies."""
+    """Rules that assign requests to backends. The first matching route applies."""
 
     @property
     def references(self) -> dict[str, str]:

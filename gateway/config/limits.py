@@ -26,23 +26,23 @@ ListenerLimitsKey = Annotated[Limits, Declared(Limits, _LIMIT_FORMS, {})]
 
 
 class ShedConfig(Keys):
-    """Load shedding: thresholds above which the gateway refuses new work. It first refuses new connections, then
+    """Load shedding: thresholds above which the gateway rejects new work. It first rejects new connections, then
     requests of 64 KiB and more, then all requests with a body."""
 
     lag: Annotated[Seconds, Field(gt=0)] = 0.25
-    """Maximum event-loop lag, in seconds. The gateway refuses new work if the lag exceeds this value for 0.2 s."""
+    """Maximum event-loop lag, in seconds. The gateway rejects new work if the lag exceeds this value for 0.2 s."""
     memory: Annotated[float, Strict(), Field(gt=0, le=1)] = 0.9
     """Maximum fraction of `limits.memory` that messages use, and of the cgroup's memory that the process uses. Above
-    this fraction, the gateway refuses new work, but still serves small requests on open connections."""
+    this fraction, the gateway rejects new work, but still serves small requests on open connections."""
 
 
 class ProcessLimitsConfig(Keys):
-    """Limits of the whole process."""
+    """Limits of the entire process."""
 
     connections: Size = 10_000
     """Maximum number of client connections on all listeners together. The limit is lower if the system allows fewer
-    file descriptors. A tenth of the file descriptors, but at least 64, is reserved for backends, the health port and
-    the admin port."""
+    file descriptors. The gateway reserves a tenth of the file descriptors, but at least 64, for backends, the health
+    port and the admin port."""
     handshakes: Size = 500
     """Maximum number of simultaneous TLS handshakes with clients on all listeners together; additional handshakes wait.
     Each handshake needs about 100 KiB of memory."""
@@ -54,10 +54,10 @@ class ProcessLimitsConfig(Keys):
     proxy, all clients have the proxy's address."""
     memory_per_client: Size | None = None
     """Maximum memory for data of one client address, in bytes. A model server's response counts toward this limit only
-    while the gateway writes it to the client; before, it counts only toward `memory`."""
+    while the gateway writes it to the client; before that, it counts only toward `memory`."""
     calls_per_request: Size = 1000
     """Maximum number of calls from [graph](graphs.md) steps per client request, including nested graphs and `fallback`
     models. A request that needs more calls fails."""
     shed: ShedConfig | None = None
-    """Refuse new work while the gateway is overloaded. Off if absent. The health port and the admin port are always
-    served."""
+    """Reject new work while the gateway is overloaded. Off if absent. The gateway always serves the health port and the
+    admin port."""

@@ -86,7 +86,7 @@ def _prefix(path: str) -> str:
 
 
 class ErrorsConfig(Keys):
-    """Level of detail in the error messages that clients get."""
+    """Level of detail in error messages to clients."""
 
     detail: Literal["full", "brief"] = "full"
     """`brief` hides backend names, backend addresses, and the reason why a backend is unreachable. The log always
@@ -130,48 +130,48 @@ class CorsConfig(Keys):
     )
     """Request headers that web pages can send."""
     max_age: Annotated[int, Strict(), Field(ge=0, le=86_400)] = 600
-    """How long browsers cache these permissions, in seconds."""
+    """Time for which browsers cache these permissions, in seconds."""
 
 
 class ListenerConfig(Keys):
-    """An address that accepts clients."""
+    """An address on which the gateway accepts client connections."""
 
     name: Name
     """Name of the listener in routes, logs and metrics."""
     bind: Bind
-    """Address as `HOST:PORT`. If the port is 0, the system chooses a port. If all protocols are byte streams,
-    `tcp://HOST:PORT` is also possible; for a single byte-stream protocol, also `unix:///PATH`."""
+    """Address as `HOST:PORT`. If the port is 0, the system chooses a port. If all protocols are byte streams, the
+    address can also be `tcp://HOST:PORT`. For a single byte-stream protocol, it can also be `unix:///PATH`."""
     protocols: SomeNames
     """Protocols of the listener. For a form, write `json:NAME`. The first bytes of each connection determine its
-    transport (HTTP, gRPC, byte streams). HTTP requests to unknown paths get an error in the format of the first
-    protocol over HTTP."""
+    transport (HTTP, gRPC, byte streams). For HTTP requests to unknown paths, the gateway returns an error in the format
+    of the first HTTP protocol."""
     model: Name = ""
     """Model for requests without a model name."""
     prefix: Mapping[Name, Annotated[Name, AfterValidator(_prefix)]] = {}
     """`{PROTOCOL: PATH}`: path prefix of the protocol's URLs."""
     flavor: Mapping[Name, Name] = {}
-    """`{PROTOCOL: FLAVOR}`: server type that clients see, for protocols with several server types. For v1-rest:
-    `kserve` (the default) or `tensorflow`. For v2-grpc: `triton` (the default) or `mlserver`, which sends typed
-    responses to typed requests."""
+    """`{PROTOCOL: FLAVOR}`: server type that the listener emulates, for protocols with several server types. For
+    v1-rest: `kserve` (the default) or `tensorflow`. For v2-grpc: `triton` (the default) or `mlserver`, which sends
+    typed responses to typed requests."""
     settings: Mapping[Name, Mapping[Name, Name]] = {}
     """`{PROTOCOL: {KEY: TEXT}}`: [protocol-specific settings](protocols/grps.md#settings). For grps-rest, `ctrl_mode`
     and `ctrl_key` set how clients request a stream, and `res_content_type` sets the stream's content type."""
     allow_offline: Flag = False
-    """Let clients take the listener offline and online (grps). An offline listener reports that it is not ready, but
-    still serves requests."""
+    """Allow clients to take the listener offline and online (grps). An offline listener reports that it is not ready,
+    but still serves requests."""
     allow_control: Flag = False
-    """Let clients load and unload models on the model servers, and read and change their trace and log settings
-    (V2)."""
+    """Allow clients to load and unload models on the model servers, and to read and change the servers' trace and log
+    settings (V2)."""
     allow_explain: Flag = False
-    """Let clients request explanations: for a request with the header `gateway-explain: 1`, the response has the header
-    `gateway-explanation`. The explanation contains the names of routes, backends and endpoints. If the listener has
-    `auth`, clients need the permission `explain`. If it has `errors: {detail: brief}`, they also need `details`."""
+    """Allow clients to request explanations: for a request with the header `gateway-explain: 1`, the response has the
+    header `gateway-explanation`. The explanation contains the names of routes, backends and endpoints. If the listener
+    has `auth`, clients need the permission `explain`. If it has `errors: {detail: brief}`, they also need `details`."""
     metrics_page: Flag = False
-    """Serve this listener's metrics page, if one of its protocols defines one (grps-rest: `/`)."""
+    """Serve the metrics page that a protocol of the listener defines (grps-rest: `/`)."""
     limits: ListenerLimitsKey = Field(default_factory=Limits)
     """Limits for client messages and client connections."""
     errors: ErrorsConfig = ErrorsConfig()
-    """Level of detail in the error messages that clients of this listener get."""
+    """Level of detail in error messages to the listener's clients."""
     reply_headers: Flag = False
     """Add headers with details about the call to HTTP and gRPC responses: `gateway-route` (the route's name),
     `gateway-backend`, `gateway-tries`, and, if a cache is configured, `gateway-cache`."""
@@ -181,8 +181,8 @@ class ListenerConfig(Keys):
     tls: ListenerTlsConfig | None = None
     """TLS for connections from the listener's clients. Default: no TLS."""
     cors: CorsConfig | None = None
-    """Origins of web pages that can call the listener from browsers. Default: browsers block web pages of other origins
-    from reading responses."""
+    """Origins of web pages that can call the listener from browsers. Default: browsers prevent web pages from other
+    origins from reading responses."""
 
     @property
     def has_credentials(self) -> bool:

@@ -51,23 +51,23 @@ class PayloadLogConfig(Keys):
     """Destination: the absolute path of a file, or a URL for POST requests. The gateway appends one line per event to
     the file, and reopens the file on SIGHUP and at every reload."""
     sample: Share = 0.01
-    """Fraction of calls that are logged, chosen at random. The gateway logs the request, and the response or the
+    """Fraction of calls that the gateway logs, chosen at random. The log contains the request, and the response or the
     error."""
     routes: Names | None = None
-    """Names of the routes, and of the graphs in `models`, whose calls are logged. Default: all routes except routes
-    with `passthrough`, because the gateway does not decode their messages."""
+    """Names of the routes, and of the graphs in `models`, whose calls the gateway logs. Default: all routes except
+    routes with `passthrough`, because the gateway does not decode their messages."""
     max_bytes: Annotated[Bytes, Field(le=2**26)] = 64 * 2**10
     """Maximum size of the tensors and parameters that the log shows for one request or response, in bytes. If a tensor
     does not fit into the remaining bytes, the log omits all of its values and marks the tensor."""
     hide: Names = ()
-    """Names or globs (`*`, `?`, `[...]`) of tensors and parameters whose values are hidden. A tensor is hidden if its
-    name at the client or at the backend matches, or if its name is unknown."""
+    """Names or globs (`*`, `?`, `[...]`) of tensors and parameters whose values the log hides. The log hides a tensor
+    if its name at the client or at the backend matches, or if its name is unknown."""
     tensors: Literal["json", "binary"] = "json"
     """Format of tensors: `json`, as in V2, or `binary`, as in V2's binary tensor data extension (after the JSON)."""
     events: Literal["binary", "structured", "batch"] | None = None
     """Format of events in requests to a URL: with attributes in headers (`binary`, the default, like KServe's logger),
     as one JSON object (`structured`), or as a JSON list of several events (`batch`). In a file, each event is a JSON
-    object in one line."""
+    object on one line."""
     source: Name = "modelglot"
     """Attribute `source` of the events: a URI or a name."""
     namespace: str = ""
@@ -123,7 +123,7 @@ class AccessConfig(Keys):
     when: Literal["auto", "always", "never"] = "auto"
     """When the gateway writes the access log. `auto`: if `format` is `json`, or if `path` is a file or a terminal."""
     sample: Share = 1
-    """Fraction of successful requests that are logged. Failed requests are always logged."""
+    """Fraction of successful requests that the gateway logs. It always logs failed requests."""
     path: Annotated[Name, AfterValidator(_log_path)] = "stdout"
     """`stdout`, `stderr` or the absolute path of a file. The gateway reopens the file on SIGHUP and at every reload."""
 
@@ -142,7 +142,7 @@ class LogConfig(Keys):
     format: Literal["text", "json"] = "text"
     """`text`: readable lines, with colors only on a terminal. `json`: one JSON object per line."""
     access: AccessConfig = AccessConfig()
-    """One line for each request."""
+    """The access log, with one line for each request."""
     payloads: PayloadLogConfig | None = None
     """The payload log: requests and responses of a sample of calls, with their tensors. Off if absent."""
 
@@ -155,10 +155,10 @@ class RequestIdsConfig(Keys):
     """Use the client's id: the value of `x-request-id` if it has at most 128 letters, digits and `._:/+=@-`, otherwise
     the trace id in a valid `traceparent`. If `false`, the gateway generates every id."""
     reply: Flag = True
-    """Return the id to clients as `x-request-id`, in HTTP response headers and in gRPC trailers."""
+    """Return the id to clients as `x-request-id`, in an HTTP response header or a gRPC trailer."""
     forward: Flag = True
-    """Send the id to backends: over HTTP and gRPC as `x-request-id`, over brpc in the frame's meta. A valid
-    `traceparent` from the client is forwarded too."""
+    """Send the id to backends: over HTTP and gRPC as `x-request-id`, over brpc in the frame's meta. The gateway also
+    forwards a valid `traceparent` from the client."""
 
 
 def _ascending(bounds: tuple[float, ...]) -> tuple[float, ...]:
@@ -173,15 +173,15 @@ class MetricsConfig(Keys):
     metrics."""
 
     enabled: Flag = True
-    """Record metrics, and serve the page."""
+    """Record metrics, and serve the metrics page."""
     models: Annotated[int, Strict(), Field(ge=0)] = 100
     """Maximum number of models with their own value of the label `model`, in addition to the models with an exact name
-    in a route. The first models that return a response get their own values. All other models are counted together as
-    `other`."""
+    in a route. The first models that return a response have their own values. The gateway counts all other models
+    together as `other`."""
     buckets: Annotated[tuple[Period, ...], Field(min_length=1, max_length=50), AfterValidator(_ascending)] = (
         0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
     )  # fmt: skip
-    """Upper bounds of the histogram buckets, in seconds, ascending."""
+    """Upper bounds of the histogram buckets, in ascending order, in seconds."""
 
     def warnings(self, location: Location) -> Iterator[Finding]:
         """Find keys without effect."""
@@ -210,12 +210,12 @@ class TracingConfig(Keys):
     headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce] = {}
     """`{NAME: VALUE}`: headers for requests to the collector."""
     sample: Share = 0.01
-    """Fraction of the traces starting at this gateway that are recorded. If a request has a `traceparent` header, the
-    header decides whether the trace is recorded."""
+    """Fraction of the traces starting at this gateway that the gateway records. If a request has a `traceparent`
+    header, the header determines whether the gateway records the trace."""
     service: Name = "modelglot"
     """Value of `service.name` in the spans."""
     interval: Period = 5
-    """Seconds between two batches of spans."""
+    """Interval between batches of spans, in seconds."""
     timeout: Period = 10
     """Timeout for sending a batch to the collector, in seconds. While the collector is slow, the gateway keeps the
     trace data of at most 2048 requests, and drops the rest."""

@@ -83,7 +83,7 @@ class AgreementConfig(Keys):
     """URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`: `pip install
     "modelglot[redis]"`."""
     name: Name
-    """Name shared by all gateways with the same servers, and not used by any other gateway."""
+    """Name that all gateways with the same servers share. Gateways with other servers must use a different name."""
 
 
 class PlacementConfig(Keys):
@@ -93,22 +93,24 @@ class PlacementConfig(Keys):
     by: Literal["model"] = "model"
     """Unit of placement: the model, identified by its name in the backend."""
     interval: Time = 30
-    """Seconds between two inventory queries to a server, with a random variation of up to 10%. Units are allowed: `1m`.
-    The gateway also queries a server when it joins or recovers, or reports that an expected model is missing."""
+    """Interval between inventory queries to a server, in seconds, with a random variation of up to 10%. Units are
+    allowed: `1m`. The gateway also queries a server when the server joins, recovers, or reports that an expected model
+    is missing."""
     loading: Literal["never", "on_demand"] = "never"
-    """`on_demand`: if no server has a model, the first request loads it from a server's repository (V2 servers with the
-    model repository extension). `never`: the gateway only finds servers that already have the model."""
+    """`on_demand`: if no server has a model, the gateway loads the model from a server's repository at the first
+    request (V2 servers with the model repository extension). `never`: the gateway uses only servers that already have
+    the model."""
     max_models: Size | None = None
     """Maximum number of loaded models on one server. Default: limited only by `memory`."""
     memory: Bytes | None = None
     """Maximum total size of the models on one server, according to `sizes`, in bytes. Units are allowed: `20GiB`."""
     sizes: Mapping[Name, Bytes] = {}
-    """`{GLOB: BYTES}`: model sizes, because servers do not report them. The first glob that matches applies."""
+    """`{GLOB: BYTES}`: model sizes, because servers do not report them. The first matching glob applies."""
     copies: CopiesKey = Field(1, validate_default=True)
     """Number of servers that load a model, such as `2` or `1..3` (minimum and maximum). The gateway loads more than the
     minimum only while more calls are in flight than the existing copies can handle."""
     idle: TimeOrNever = 0
-    """Seconds without a call after which the gateway unloads a model. Units are allowed: `10m`. 0: the gateway unloads
+    """Idle time after which the gateway unloads a model, in seconds. Units are allowed: `10m`. 0: the gateway unloads
     models only to free capacity."""
     pinned: Names = ()
     """Globs of models that stay loaded, even if they are idle or if capacity is needed."""
@@ -117,7 +119,7 @@ class PlacementConfig(Keys):
     share: Annotated[float, Strict(), Field(gt=0, le=1)] = 1
     """Maximum fraction of a server's capacity that one client (a principal, otherwise an address) can take from other
     clients. Above this fraction, a new model for the client replaces a model that only this client has called. 1: the
-    whole capacity."""
+    entire capacity."""
     timeout: Time = 600
     """Timeout for loading or unloading a model, in seconds. Units are allowed: `10m`."""
     redis: AgreementConfig | None = None

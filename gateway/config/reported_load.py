@@ -50,17 +50,17 @@ class LoadConfig(Keys):
     such as `named_metrics.queue`. Default for `orca`: `application_utilization`, otherwise `cpu_utilization`, otherwise
     `named_metrics.kv_cache_utilization`."""
     measures: Literal["calls", "use"] | None = None
-    """What the metric measures. `calls` (default for `prometheus`): number of calls at the server. `use` (default for
-    `orca`): utilization of a processor, a GPU or a cache, on any scale."""
+    """Quantity that the metric measures. `calls` (default for `prometheus`): number of calls at the server. `use`
+    (default for `orca`): utilization of a processor, a GPU or a cache, on any scale."""
     labels: Mapping[Name, str] = {}
     """`{LABEL: VALUE}`: use only samples of the metric with these labels."""
     interval: Period = 1
-    """Seconds between two requests for a server's page."""
+    """Interval between requests for a server's page, in seconds."""
     timeout: Period = 1
     """Timeout of a request for a page, in seconds."""
     stale: Period = 5
-    """Age above which a load report is ignored, in seconds. Until the next report, the gateway uses the number of calls
-    in flight instead."""
+    """Age above which the gateway ignores a load report, in seconds. Until the next report, the gateway uses the number
+    of calls in flight instead."""
 
     def findings(self, location: Location, protocol: Protocol) -> Iterator[Finding]:
         """Find missing keys, invalid values, and a source that the protocol does not have."""

@@ -179,11 +179,11 @@ class RewriteConfig(Keys):
     """Names of the model and the version at the backend."""
 
     model: Name | None = None
-    """Name of the model at the backend. The placeholders `{1}`, `{2}`, ... contain what the first, second, ... wildcard
-    in `match: {model: GLOB}` matched, and `{0}` contains the whole name. Default: the client's name."""
+    """Name of the model at the backend. The placeholders `{1}`, `{2}`, ... contain the text that the first, second, ...
+    wildcard in `match: {model: GLOB}` matched. `{0}` contains the entire name. Default: the client's name."""
     version: str | None = None
-    """Version at the backend. Requests for another version fail with NOT_FOUND, unless `match` contains this other
-    version. `""` removes the client's version. Default: the client's version."""
+    """Version at the backend. Requests for any other version fail with NOT_FOUND, unless `match` contains that version.
+    `""` removes the client's version. Default: the client's version."""
 
 
 def _without_hidden_loss(image: ImageOutput) -> ImageOutput:
@@ -244,7 +244,7 @@ class SplitConfig(Keys):
     backend: Name
     """Name of the backend."""
     weight: Annotated[int, Strict(), Field(ge=0, le=1_000_000)] = 1
-    """Number of calls relative to the other weights. A backend with weight 0 gets no calls."""
+    """Share of the calls, relative to the other weights. A backend with weight 0 receives no calls."""
 
 
 class StickyConfig(Keys):
@@ -252,7 +252,7 @@ class StickyConfig(Keys):
 
     header: TextHeaderName
     """Header or gRPC metadata key. Calls with the same value go to the same backend while the weights stay the same.
-    Calls without the header are distributed at random."""
+    The gateway distributes calls without the header at random."""
 
 
 def _with_a_weight(split: tuple[SplitConfig, ...]) -> tuple[SplitConfig, ...]:
@@ -299,13 +299,14 @@ class RouteConfig(Keys):
     """Send a client's calls to the same backend of `split`."""
     fallback: Names = ()
     """Backends to try, in order, if the route's own backend is unreachable, overloaded or not ready, or does not have
-    the model. If the server might have run a call, the gateway repeats it only with `safe: true` on the backend."""
+    the model. If the server might have run a call, the gateway repeats the call only with `safe: true` on the
+    backend."""
     rewrite: RewriteConfig = Field(default_factory=RewriteConfig)
     """Names at the backend that replace the client's names."""
     passthrough: Flag = False
     """Forward messages at the path in `match` unchanged, in both directions, between clients and a backend with the
-    same protocol. Use this key for HTTP interfaces that an operator defines (grps: `customized_predict_http`). The
-    gateway checks only message sizes."""
+    same protocol. Use this key for custom HTTP interfaces of servers (grps: `customized_predict_http`). The gateway
+    checks only message sizes."""
     signature: RouteSignature | None = None
     """The model's tensors, which replace the backend's metadata."""
     translate: Annotated[TranslateSettings, Declared(TranslateSettings, _FORMS, _CHECKS)] = Field(
@@ -313,8 +314,8 @@ class RouteConfig(Keys):
     )
     """Conversion of tensors."""
     check: Check | None = None
-    """`full`: decode and check every request before it reaches a server, even if client and server use the same
-    protocol. `none`: forward such requests without decoding them. Default: the top-level `check`."""
+    """`full`: decode and check every request before it reaches a server. `none`: if client and server use the same
+    protocol, forward requests without decoding them. Default: the top-level `check`."""
     policies: Policies = ()
     """Policies for the route's calls, outermost first. They enclose the backend's policies."""
 

@@ -49,40 +49,41 @@ class ResourcesConfig(Keys):
     memory: Size | None = None
     """Memory, in bytes. The engine `process` applies this limit to the address space of each process of a job."""
     seconds: Period | None = None
-    """Maximum runtime (walltime) of a job, in seconds. The engine then terminates the job. Before that, the gateway
-    stops sending calls to the job's server, and replaces the server."""
+    """Maximum runtime (walltime) of a job, in seconds. The engine then terminates the job. Before this limit, the
+    gateway stops sending calls to the job's server, and replaces the server."""
     options: tuple[Name, ...] = ()
     """Additional engine options, such as `--partition=gpu` for SLURM."""
 
 
 class ServersConfig(Keys):
-    """Model servers that the gateway starts when calls wait for them. Each server is a job of an engine."""
+    """Model servers that the gateway starts when calls are waiting. Each server is a job of an engine."""
 
     engine: Literal["process", "hyperqueue", "slurm"]
     """Engine that runs the jobs: `process` (this machine), `hyperqueue` or `slurm`."""
     directory: Name | None = None
     """HyperQueue's server directory. Default: the engine's default."""
     script: Name | None = None
-    """Absolute path of a job script. The script gets the variables `PORT` and `UMBRIDGE_LOADBALANCER_COMM_FILEDIR`."""
+    """Absolute path of a job script. The script's environment contains `PORT` and
+    `UMBRIDGE_LOADBALANCER_COMM_FILEDIR`."""
     command: Command | None = None
-    """Program with its arguments, instead of `script`: a list, or one text that the gateway splits into words like a
-    shell. The gateway replaces `{port}` with the port. No shell runs the command."""
+    """Program with its arguments, instead of `script`: a list, or a string that the gateway splits into words like a
+    shell. The gateway replaces `{port}` with the port, and runs the command without a shell."""
     min: Count = 0
-    """Minimum number of servers. They run even without calls."""
+    """Minimum number of servers, which run even without calls."""
     max: Size = 1
     """Maximum number of jobs, including jobs that are starting or stopping."""
     idle: Period = 300
-    """Seconds without a call after which the gateway stops a server."""
+    """Idle time after which the gateway stops a server, in seconds."""
     start_timeout: Period = 600
     """Maximum time until a job announces its server, in seconds, including the time in the engine's queue. If no server
-    is available, calls that have waited this long fail."""
+    is available, calls that have waited for this time fail."""
     calls_per_server: Count = 0
     """Number of calls after which the gateway replaces a server. 0: no limit."""
     resources: ResourcesConfig = ResourcesConfig()
     """Resources of one job."""
     keep: Flag = False
-    """Keep jobs running when the gateway stops; the next gateway with this configuration takes them over. If `false`,
-    jobs stop with the gateway."""
+    """Keep jobs running when the gateway stops; the next gateway with this configuration takes over the jobs. If
+    `false`, jobs stop with the gateway."""
     state: Name | None = None
     """Absolute path of a folder in which the gateway records its jobs, with a subfolder for each job. If jobs run on
     other machines, the folder must be available there too. Default: `modelglot/BACKEND` in `$XDG_STATE_HOME`, or in

@@ -15,7 +15,7 @@ class ListenerTlsConfig(Keys):
     continue."""
 
     certificate: Name
-    """Absolute path of a PEM file with the certificate, followed by the certificates that sign it."""
+    """Absolute path of a PEM file with the certificate, followed by its intermediate certificates."""
     key: Name
     """Absolute path of a PEM file with the certificate's private key, without a passphrase."""
     client_ca: Name | None = None
@@ -24,8 +24,7 @@ class ListenerTlsConfig(Keys):
     """Absolute path of a PEM file with a certificate revocation list (CRL) from each CA in `client_ca` that signs
     client certificates. New handshakes with a revoked certificate fail."""
     client: ClientCertificates = "none"
-    """Whether clients must present a certificate signed by a CA in `client_ca`: `required`, `optional`, or `none` (not
-    requested)."""
+    """Client certificates signed by a CA in `client_ca`: `required`, `optional`, or `none` (not requested)."""
 
     @property
     def files(self) -> TlsFiles:
@@ -53,7 +52,7 @@ class BackendTlsConfig(Keys):
     ca: Name | None = None
     """Absolute path of a PEM file with the CAs that sign the servers' certificates. Default: the system's CAs."""
     certificate: Name | None = None
-    """Absolute path of a PEM file with the gateway's client certificate, followed by the certificates that sign it."""
+    """Absolute path of a PEM file with the gateway's client certificate, followed by its intermediate certificates."""
     key: Name | None = None
     """Absolute path of a PEM file with the private key of `certificate`, without a passphrase."""
     server_name: Name | None = None

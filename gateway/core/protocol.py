@@ -48,31 +48,31 @@ class Limits:
     is higher than the maximum ratio of gzip, because a tensor of equal numbers has a ratio of about 1000. `message` and
     the process-wide `limits.memory` still limit the memory for decompression."""
     connections: int | None = None
-    """Maximum number of concurrent connections. The gateway refuses connections above this limit with an error in the
+    """Maximum number of concurrent connections. The gateway rejects connections above this limit with an error in the
     listener's first protocol. Default: only the process-wide limit applies."""
     connections_per_client: int | None = None
-    """Maximum number of concurrent connections from one IPv4 address or one /64 network of IPv6. Behind a proxy, all
-    clients have the address of the proxy."""
+    """Maximum number of concurrent connections from one IPv4 address or one IPv6 /64 network. Behind a proxy, all
+    clients have the proxy's address."""
     requests_per_connection: int | None = None
-    """Maximum number of requests on one connection. The gateway then closes the connection gracefully, so its client
-    connects again, possibly to another replica. Has no effect on brpc, because brpc clients fail calls for 3 s after a
+    """Maximum number of requests on one connection. The gateway then closes the connection gracefully, and the client
+    reconnects, possibly to another replica. Has no effect on brpc, because brpc clients fail calls for 3 s after a
     connection closes."""
     connection_age: PositiveSeconds | None = None
-    """Maximum age of a connection, in seconds, with a jitter of 10 % for each connection, so connections do not all end
-    at the same time. The gateway then closes the connection gracefully. Has no effect on brpc."""
+    """Maximum age of a connection, in seconds. The gateway then closes the connection gracefully. A jitter of 10 %
+    prevents connections from ending simultaneously. Has no effect on brpc."""
     connection_grace: float | None = None
-    """Seconds that gRPC calls can continue after `connection_age` or the last request. After that, they end with
+    """Seconds for which gRPC calls can continue after `connection_age` or the last request. After that, they end with
     UNAVAILABLE. Default: no limit."""
     stream_first_message: PositiveSeconds = 300.0
     """Seconds to wait for the first message of a gRPC stream; then the stream ends with DEADLINE_EXCEEDED."""
     stream_idle: PositiveSeconds = 3600.0
-    """Seconds that a gRPC stream can be idle after the response to its last message; then the stream ends with
+    """Seconds for which a gRPC stream can be idle after the response to its last message; then the stream ends with
     DEADLINE_EXCEEDED."""
     # gRPC clients can ping every ten seconds to check the connection, with some jitter.
     ping_interval: float = 9.0
     """Minimum time between two keepalive pings of a gRPC client without a call in flight, in seconds. The gateway
-    tolerates two earlier pings, and ends the connection at the next one with `too_many_pings`. With 0, and while a call
-    is in flight, clients can ping at any time, up to 500 times a second."""
+    tolerates two pings that arrive earlier, and closes the connection with `too_many_pings` at the third. If this value
+    is 0, or while a call is in flight, clients can ping at any time, up to 500 times a second."""
 
     @property
     def of_lists(self) -> "Limits":

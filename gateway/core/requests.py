@@ -54,9 +54,8 @@ class Translate:
 
     nan: Nan | None = None
     """Representation of NaN and infinities in JSON: an error (`error`), the literals NaN and Infinity (`literal`),
-    `null`, or a `string`. With `null`, v2-rest, v1-rest, grps-rest and forms also accept null among numbers and read it
-    as NaN. umbridge does the same, but only in requests. Default: the default of the target protocol (see the
-    protocol's page)."""
+    `null`, or a `string`. With `null`, v2-rest, v1-rest, grps-rest, umbridge and forms also accept null among numbers
+    and read it as NaN. Default: the target protocol's default (see the protocol's page)."""
     bytes: BytesForm = "text"
     """Encoding of BYTES elements in JSON: as `text`, which must be UTF-8, or in `base64`."""
     payload: str = ""

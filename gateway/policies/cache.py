@@ -71,8 +71,8 @@ class RedisSettings(Documented):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     url: Annotated[SecretStr, AfterValidator(redis_url)]
-    """The URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`:
-    `pip install "modelglot[redis]"`."""
+    """URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`: `pip install
+    "modelglot[redis]"`."""
     name: Annotated[str, Field(min_length=1, max_length=200)]
     """Name of the cache. Caches with the same name share their responses, so use the same name only for gateways whose
     servers have the same models."""
@@ -82,7 +82,7 @@ class RedisSettings(Documented):
 
 class Settings(Documented):
     """Stores responses of calls that run a model, and returns them for equal calls. If equal calls arrive while one of
-    them is in flight, only one call is sent. Needs `safe: true` on the backend."""
+    them is in flight, the gateway sends only one call. Needs `safe: true` on the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -92,7 +92,7 @@ class Settings(Documented):
     """Maximum memory for stored responses, in bytes. If the memory is full, the gateway evicts the least recently used
     responses. The gateway does not store a response that needs more than an eighth of this memory."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600
-    """Time that a response is stored, in seconds."""
+    """Time for which the gateway stores a response, in seconds."""
     redis: RedisSettings | None = None
     """Redis server on which several gateways share responses, in addition to the cache in each gateway's memory."""
 

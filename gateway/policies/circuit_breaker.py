@@ -200,7 +200,7 @@ FAULTS: tuple[FaultStatus, ...] = ("UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED
 
 
 class Settings(Documented):
-    """Refuses calls to a model that keeps failing, except for occasional trial calls. Each model and version has its
+    """Rejects calls to a model that keeps failing, except for occasional trial calls. Each model and version has its
     own state."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -208,15 +208,15 @@ class Settings(Documented):
     passes_unread: ClassVar[bool] = True
 
     failures: Annotated[int, Field(ge=1)] = 20
-    """Number of consecutive failures after which a model gets no calls."""
+    """Number of consecutive failures after which a model receives no calls."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10
     """Time without calls before a trial call, in seconds. Each failed trial call doubles the time, up to 8 times this
     value."""
     share: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Fraction of failed calls among a model's last `calls` calls above which the model also gets no calls. Default:
-    only consecutive failures count."""
+    """Fraction of failed calls among a model's last `calls` calls above which the model also receives no calls.
+    Default: only consecutive failures count."""
     calls: Annotated[int, Field(ge=1, le=10_000)] = 20
-    """Number of last calls for `share`."""
+    """Number of recent calls that `share` covers."""
     statuses: Annotated[tuple[FaultStatus, ...], Field(min_length=1, strict=False)] = FAULTS
     """Error statuses that count as failures; all other errors do not."""
 

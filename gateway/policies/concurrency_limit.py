@@ -27,7 +27,7 @@ _DURATION_SMOOTHING = 0.1
 
 
 class Settings(Documented):
-    """Refuses calls above a number of calls in flight. A stream counts as in flight while it runs."""
+    """Rejects calls above a maximum number of calls in flight. A stream counts as in flight while it runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -39,9 +39,9 @@ class Settings(Documented):
     """`gradient`: derive the limit from the latency of the calls, instead of setting `calls`. The limit grows while
     calls take as long as usual, and shrinks if they take longer."""
     min_calls: Annotated[int, Field(ge=1)] = 1
-    """Minimum of an adaptive limit."""
+    """Minimum value of the adaptive limit."""
     max_calls: Annotated[int, Field(ge=1)] = 1000
-    """Maximum of an adaptive limit."""
+    """Maximum value of the adaptive limit."""
 
     @property
     def not_shared(self) -> bool:

@@ -114,7 +114,7 @@ assumes that it never does."""
 
 
 class Settings(Documented):
-    """Dynamic batching: while other requests run, combines waiting requests into one batch, for models that take
+    """Dynamic batching: while other requests run, combines waiting requests into one batch, for models that accept
     batches."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -128,14 +128,14 @@ class Settings(Documented):
     """Maximum time that a request waits for other requests, in seconds. A request waits only while similar requests are
     in flight."""
     by: Literal["auto", "none", "client", "principal"] = "auto"
-    """Which clients' requests can be combined. `auto`: requests from the same principal, and requests from all clients
-    without a principal. `none`: requests from all clients. `client`: requests from the same IP address. `principal`:
-    requests from the same principal, or, for clients without a principal, from the same IP address."""
+    """Clients whose requests the gateway can combine. `auto`: requests from the same principal, and requests from all
+    clients without a principal. `none`: requests from all clients. `client`: requests from the same IP address.
+    `principal`: requests from the same principal, or, for clients without a principal, from the same IP address."""
     models: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Models whose requests are combined: names at the backend, or globs. List only models with independent rows, whose
-    tensors all have the rows in the first dimension. Default: models whose batch dimension is known, because the
-    protocol is MIP, or because the server reports a `max_batch_size` above 0 and a first dimension of -1 for each
-    tensor."""
+    """Models whose requests the gateway combines: names at the backend, or globs. List only models with independent
+    rows, whose tensors all have the rows in the first dimension. Default: models whose batch dimension is known,
+    because the protocol is MIP, or because the server reports a `max_batch_size` above 0 and a first dimension of -1
+    for each tensor."""
 
 
 class GatherCounts:

@@ -47,7 +47,7 @@ class Settings(Documented):
     repeats: ClassVar[str] = "sent"
 
     percentile: Annotated[float, Field(gt=0, lt=100)] = 95
-    """Percentile of the durations of the model's last 1000 calls after which the second attempt starts."""
+    """Delay before the second attempt, as a percentile of the durations of the model's last 1000 calls."""
     min_delay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
     """Minimum delay before the second attempt, in seconds."""
 

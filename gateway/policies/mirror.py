@@ -95,8 +95,8 @@ class RenameSettings(Documented):
 
 
 class Settings(Documented):
-    """Traffic mirroring: also sends a sample of a route's calls to a second backend, and compares the responses.
-    Clients get the responses of the route's own backend."""
+    """Traffic mirroring: copies a sample of a route's calls to a second backend, and compares the responses. Clients
+    receive the responses of the route's own backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -105,7 +105,7 @@ class Settings(Documented):
     sees_one_try: ClassVar[bool] = True
 
     backend: Annotated[str, Field(min_length=1)]
-    """Name of the backend that gets the mirrored calls. This backend's policies, limits and queue apply."""
+    """Name of the backend that receives the mirrored calls. This backend's policies, limits and queue apply."""
     sample: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Fraction of the calls to mirror, chosen at random."""
     model: Annotated[str, Field(min_length=1)] | None = None
@@ -117,18 +117,19 @@ class Settings(Documented):
     """Tensors with different names in the mirror's backend. The rest of the route's `translate` applies to both
     backends."""
     outputs: Literal["names", "positions"] = "names"
-    """How outputs are paired: by `names`, or by `positions` if the models use different names."""
+    """Pairing of outputs: by `names`, or by `positions` if the models use different names."""
     tolerance: ToleranceSettings = ToleranceSettings()
     """Tolerances for comparing floats."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10
     """Maximum duration of a mirrored call, in seconds, including the wait in the backend's queue."""
     calls: Annotated[int, Field(ge=1)] = 16
-    """Maximum number of mirrored calls in flight. Above this number, calls are not mirrored, and count as dropped."""
+    """Maximum number of mirrored calls in flight. Above this number, the gateway does not mirror calls, and counts them
+    as dropped."""
     memory: Annotated[int, Field(ge=1)] = 64 * 2**20
-    """Maximum size of the tensors in mirrored calls in flight and in their responses, in bytes. Above this size, calls
-    are not mirrored, and count as dropped."""
+    """Maximum size of the tensors in mirrored calls in flight and in their responses, in bytes. Above this size, the
+    gateway does not mirror calls, and counts them as dropped."""
     values: Annotated[int, Field(ge=0, le=100)] = 1
-    """Maximum number of different elements per output in logs and on status pages. 0: no values."""
+    """Maximum number of differing elements per output in logs and on status pages. 0: no values."""
 
 
 class MirrorRecord(Record, gc=False, eq=False):

@@ -35,7 +35,7 @@ def _header_name(text: str) -> str:
 
 
 class Settings(Documented):
-    """Limits the number of inference requests that each client can send per period. The gateway refuses requests above
+    """Limits the number of inference requests that each client can send per period. The gateway rejects requests above
     the limit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -49,7 +49,7 @@ class Settings(Documented):
     burst: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of requests in a burst, after a period without requests. Default: `requests`."""
     by: Literal["client", "principal", "model", "header", "all"] = "client"
-    """Which requests share a limit. `client`: requests from the same IP address (for IPv6 the /64 network).
+    """Requests that share a limit. `client`: requests from the same IP address (for IPv6, the /64 network).
     `principal`: requests from the same principal, or, for clients without a principal, from the same IP address.
     `model`: requests for the same model. `header`: requests with the same value of a header. `all`: all requests."""
     header: Annotated[str, AfterValidator(_header_name)] | None = None
@@ -60,8 +60,8 @@ class Settings(Documented):
     name: str = ""
     """Name of the limit in Redis. Gateways share limits with the same name, rate and `by`, including unnamed limits."""
     without_redis: Literal["local", "allow", "refuse"] = "local"
-    """Behavior while Redis is unreachable. `local`: each gateway applies the limit separately. `allow`: all requests
-    are allowed. `refuse`: all requests are refused."""
+    """Behavior while Redis is unreachable. `local`: each gateway applies the limit separately. `allow`: the gateway
+    allows all requests. `refuse`: the gateway rejects all requests."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

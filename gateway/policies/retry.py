@@ -53,17 +53,17 @@ class Settings(Documented):
     repeats: ClassVar[str] = "unsent"
 
     attempts: Annotated[int, Field(ge=2)] = 3
-    """Maximum number of attempts of a call, including the first."""
+    """Maximum number of attempts per call, including the first."""
     statuses: Annotated[tuple[StatusName, ...], Field(min_length=1, strict=False)] = ("UNAVAILABLE",)
     """gRPC status names of the errors after which the gateway repeats a call that a server might have received. This
-    requires `safe: true` on the backend. Calls that were not sent to a server are always repeated."""
+    requires `safe: true` on the backend. The gateway always repeats calls that it did not send to a server."""
     backoff: _Seconds = 0.05
     """Delay before the second attempt, in seconds. The delay doubles with each additional attempt."""
     max_backoff: _Seconds = 1.0
     """Maximum delay before an attempt, in seconds."""
     jitter: Literal["full", "none"] = "full"
-    """`full`: each delay is random, from 0 to the full delay, so calls that failed at the same time are not repeated at
-    the same time. `none`: each delay is the full delay."""
+    """`full`: each delay is random, from 0 to the full delay, which spreads the retries of calls that failed together.
+    `none`: each delay is the full delay."""
     budget: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2
     """Maximum ratio of retries to calls in the last 10 to 20 s, to limit the additional load on a failing backend. 10
     retries are always allowed."""

@@ -26,7 +26,7 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     ),
     Reason.MODEL_NOT_FOUND: ReasonExplanation(
         "No route matches the model's name, or the backend does not have the model or the version.",
-        "Check `match` and `rewrite` of the routes, and which models the server has loaded.",
+        "Check the routes' `match` and `rewrite`, and the server's list of loaded models.",
     ),
     Reason.PATH_NOT_FOUND: ReasonExplanation(
         "No protocol of the listener serves this path.",
@@ -41,18 +41,18 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
         "See the protocol compatibility matrix.",
     ),
     Reason.UNAUTHENTICATED: ReasonExplanation(
-        "Credentials are missing or wrong, for the listener or for the model server.",
+        "Credentials for the listener or the model server are missing or wrong.",
         "Read the message in the response, and check keys and tokens. To forward credentials to the server, set "
         "`forward_headers` on the backend.",
     ),
     Reason.PERMISSION_DENIED: ReasonExplanation(
-        "The principal lacks the permission, the listener does not allow the operation, or the model server refuses "
-        "it. The error is the same whether or not the model exists.",
-        "Check `principals` and `permissions`, and `allow_control` and `allow_offline` of the listener.",
+        "The principal lacks the permission, or the listener or the model server does not allow the operation. The "
+        "error is the same whether or not the model exists.",
+        "Check `principals` and `permissions`, and the listener's `allow_control` and `allow_offline`.",
     ),
     Reason.TOO_LARGE: ReasonExplanation(
         "A message, a tensor, or a decompressed body exceeds a limit.",
-        "Raise the key under `limits` that the message in the response contains, or send less data.",
+        "Raise the `limits` key that the message in the response contains, or send less data.",
     ),
     Reason.HEADERS_TOO_LARGE: ReasonExplanation(
         "The request headers are larger than `limits.headers`.",
@@ -68,33 +68,35 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
         "Wait for the number of seconds in the response header `Retry-After`; see rate_limit.",
     ),
     Reason.CIRCUIT_OPEN: ReasonExplanation(
-        "The model failed too often, so the policy `circuit_breaker` rejects its calls for some seconds.",
+        "The model failed too often, so the policy `circuit_breaker` rejects its calls for several seconds.",
         "Check the server's log; see circuit_breaker.",
     ),
     Reason.TIMEOUT: ReasonExplanation(
-        "There was no response before the client's deadline, or before the deadline that the policy `timeout` sets.",
-        "Read the message in the response, which contains the deadline. Check `last_error` of the endpoints, and how "
-        "long the model takes.",
+        "No response arrived before the client's deadline, or before the deadline of the policy `timeout`.",
+        "Read the message in the response, which contains the deadline. Check the endpoints' `last_error`, and the "
+        "duration of the model's calls.",
     ),
     Reason.REQUEST_TIMEOUT: ReasonExplanation(
         "A client took too long to send its request.",
         "Check the network, and check whether the client hangs.",
     ),
     Reason.UNREACHABLE: ReasonExplanation(
-        "The connection to an endpoint failed or broke, or a proxy in front of a gRPC server got no response.",
-        "Check the endpoint's `last_error`, which contains the error of the operating system, and check whether the "
-        "server listens on this address.",
+        "The connection to an endpoint failed or broke, or a proxy in front of a gRPC server received no response from "
+        "the server.",
+        "Check the operating system's error in the endpoint's `last_error`, and check whether the server listens on "
+        "the endpoint's address.",
     ),
     Reason.NOT_READY: ReasonExplanation(
         "The server, the model or the gateway is not ready yet, or is stopping.",
         "Check the server's log, and check whether the gateway is draining after SIGTERM.",
     ),
     Reason.CANCELLED: ReasonExplanation(
-        "The client or the server cancelled the call.",
+        "The client or the server canceled the call.",
         "Check the client timeouts.",
     ),
     Reason.FAILED_PRECONDITION: ReasonExplanation(
-        "The state does not allow the call, for example because of the order of calls, or a loop through gateways.",
+        "The current state does not allow the call. For example, calls arrived in the wrong order, or a request passed "
+        "through a loop of gateways.",
         "Read the message in the response. For a loop, change the route that leads back to the gateway.",
     ),
     Reason.ALREADY_EXISTS: ReasonExplanation(
@@ -114,7 +116,7 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
         "Check the server.",
     ),
     Reason.UNKNOWN: ReasonExplanation(
-        "The server failed, and returned no known status.",
+        "The server failed and returned no known status.",
         "Check the server's log.",
     ),
     Reason.INVALID_OUTPUT: ReasonExplanation(
@@ -135,7 +137,7 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     ),
     Reason.UNSUPPORTED_ENCODING: ReasonExplanation(
         "The gateway does not support the `Content-Encoding` of the body, or its gRPC encoding.",
-        "Use gzip or deflate. brpc also supports zlib and, with an extra, snappy.",
+        "Use gzip or deflate. brpc also supports zlib and, with the optional extra `brpc`, snappy.",
     ),
     Reason.LENGTH_REQUIRED: ReasonExplanation(
         "The request has a body without a length, but the protocol requires the length.",

@@ -45,17 +45,17 @@ class WhenKeys:
     except `differs`."""
 
     parameter: str | None = None
-    """The name of a request parameter."""
+    """Name of a request parameter."""
     value: object = None
-    """A value with one element, such as `$detector.score`; replaces `parameter`."""
+    """A value with one element, such as `$detector.score`, instead of `parameter`."""
     equals: Scalar | None = None
-    """The step runs if the parameter or value is equal to this."""
+    """The step runs if the parameter or value equals this constant."""
     differs: Scalar | None = None
-    """The step runs if the parameter or value differs from this, or is missing."""
+    """The step runs if the parameter or value differs from this constant, or is missing."""
     above: float | None = None
-    """The step runs if the parameter or value is a number above this one."""
+    """The step runs if the parameter or value is a number above this limit."""
     below: float | None = None
-    """The step runs if the parameter or value is a number below this one."""
+    """The step runs if the parameter or value is a number below this limit."""
 
 
 @frozen
@@ -63,7 +63,7 @@ class StepKeys:
     """A step that calls a model."""
 
     model: str
-    """Name of the model, as clients use it. The call uses the routes without conditions on listeners, protocols and
+    """Name of the model, as clients use it. The call uses only routes without conditions on listeners, protocols and
     paths."""
     version: str = ""
     """Version of the model. By default, the call does not specify a version."""
@@ -73,12 +73,12 @@ class StepKeys:
     parameters: Mapping[str, Scalar] = field(default_factory=dict)
     """Parameters of the call."""
     when: WhenKeys | None = None
-    """The step runs only if this condition holds. A step never runs if one of its inputs comes from a step that does
-    not run."""
+    """The step runs only if this condition holds. A step never runs if one of its inputs comes from a step that did not
+    run."""
     fallback: tuple[str, ...] = ()
     """Models to call instead, in this order, if the previous model does not exist, is not ready, is overloaded or is
-    unreachable. If the previous call might have run (it failed, or got no response), the gateway calls the next model
-    only if the route's backends are `safe`."""
+    unreachable. If the previous call might have run (it failed, or received no response), the gateway calls the next
+    model only if the route's backends are `safe`."""
 
 
 @frozen
@@ -99,8 +99,8 @@ class GraphKeys:
     """Maximum number of steps of one request that run in parallel."""
     derivatives: Derivatives | None = None
     """Finite differences for derivatives that the chain rule cannot compute. For ApplyHessian, the gateway uses
-    differences of the graph's gradients if it has gradients, otherwise differences of its values. By default, these
-    derivatives are not available."""
+    differences of the graph's gradients if the graph has gradients, otherwise differences of the graph's values. By
+    default, these derivatives are not available."""
 
 
 @frozen

@@ -36,14 +36,15 @@ _TAKEN = {
 SETTINGS = (
     ProtocolSetting(
         "ctrl_mode",
-        "The part of a request that asks for a stream: the `query`, a `header`, or a member of the JSON `body`. "
-        "Default: listeners accept the query and the header, requests to a backend use the query.",
+        "Part of a request that contains the stream option: the `query`, a `header`, or a member of the JSON `body`. "
+        "Default: listeners accept the query and the header; requests to a backend use the query.",
     ),
-    ProtocolSetting("ctrl_key", "The name of the query parameter, the header or the member that is `true`.", STREAMING),
+    ProtocolSetting("ctrl_key", "Name of the query parameter, header or member with the value `true`.", STREAMING),
     ProtocolSetting(
         "res_content_type",
-        "The content type of streams to the listener's clients. Default: the backend's stream type if its server "
-        "speaks grps, or else `application/octet-stream`. The gateway decodes a backend's streams with any type.",
+        "Content type of streams to the listener's clients. Default: the content type of the backend's stream if the "
+        "backend uses grps, otherwise `application/octet-stream`. The gateway accepts streams of any content type from "
+        "backends.",
     ),
 )
 
