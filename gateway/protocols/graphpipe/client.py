@@ -1,4 +1,4 @@
-"""Upstream side: converts canonical Requests to GraphPipe requests, and GraphPipe responses to Answers."""
+"""Converts canonical Requests to GraphPipe requests, and GraphPipe responses to Answers (upstream side)."""
 
 from functools import lru_cache
 
@@ -20,8 +20,8 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the message for `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if GraphPipe does not have the operation or the datatype; INVALID_ARGUMENT if
-            GraphPipe does not have the parameter, or a name is not UTF-8 or cannot be in a URL; RESOURCE_EXHAUSTED if
+        GatewayError: UNIMPLEMENTED if GraphPipe does not support the operation or the datatype; INVALID_ARGUMENT if
+            GraphPipe does not support a parameter, or a name is not UTF-8 or cannot be in a URL; RESOURCE_EXHAUSTED if
             the message is too large.
     """
     path = _path(request.model, target.address)

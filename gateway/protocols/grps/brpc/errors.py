@@ -1,6 +1,6 @@
 """Errors of grps over brpc: in the GrpsMessage of a response, or in the meta of its frame as a brpc error number.
 
-The gateway reports an error to a client in the meta if the error occurs before it reads a GrpsMessage.
+If an error occurs before the gateway reads a GrpsMessage, it reports the error to the client in the meta.
 """
 
 import re
@@ -62,9 +62,9 @@ _REASONS: dict[int, Reason] = {
 
 # --- To clients ---
 
-# Errors that the gateway always reports in the meta, without reading the message. NOT_READY: the listener is stopping;
-# brpc's own server sends ELOGOFF, and its clients retry on another server. Otherwise, the gateway is overloaded or the
-# client is not authenticated.
+# Errors that the gateway always reports in the meta, without reading the message. NOT_READY means that the listener is
+# stopping. In this state, brpc's own server sends ELOGOFF, and its clients retry on another server. The other errors
+# mean that the gateway is overloaded or the client is not authenticated.
 _OF_THE_LISTENER = (Reason.NOT_READY, Reason.OVERLOADED, Reason.UNAUTHENTICATED)
 
 

@@ -1,13 +1,13 @@
-"""The content of a request's meta, except sizes: the method that it calls, its request id and its trace.
+"""Reads and writes a request's meta, except sizes: the method that the request calls, its request id and its trace.
 
-The request id and the trace become headers of other transports, and back:
+The request id and the trace are converted to and from headers of other transports:
 
     request_id              x-request-id; if it is missing, the digits of log_id
     trace_id, span_id       the lower half of the trace id, and the parent id, of a sampled traceparent
 
 brpc's client writes the ids of its own span into a request, and brpc's server uses these three numbers unchanged for
-its own span. So span_id is the span that the request belongs to, and parent_span_id is the parent of that span. A
-server records every request that has a trace_id, so the gateway sends a trace_id only for sampled traces.
+its own span. Therefore, span_id is the span that the request belongs to, and parent_span_id is the parent of that span.
+A server records every request that has a trace_id, so the gateway sends a trace_id only for sampled traces.
 """
 
 from gateway.core.errors import DecodeError, unsupported
