@@ -1,7 +1,7 @@
 """`gmap`: six maps from a string key to a value. Each entry becomes a tensor `[1]` whose name is the key.
 
-The codecs of JSON and Protobuf read entries with `entry` and give them `with_distinct_names`. To write entries, they
-`fit` the tensors, and then get the `entries`."""
+To read entries, the JSON and protobuf codecs call `entry` and `with_distinct_names`. To write entries, they call `fit`
+for each tensor, and then `entries`."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ MAPS: dict[str, Datatype] = {
 """The datatype of each map's values. The maps are in the order of their field numbers, which start at 1."""
 
 TEXT = "text"
-"""The content type of strings. It distinguishes BYTES from `s_s` from BYTES from `s_b`."""
+"""The content type of strings. It distinguishes BYTES of `s_s` from BYTES of `s_b`."""
 
 BYTES_MAP = "s_b"
 
@@ -42,9 +42,9 @@ class GmapPlace:
 
 
 GmapKeys: TypeAlias = Mapping[str, GmapPlace]
-"""The map and key of a tensor, by tensor name. The gateway keeps map and key for tensors whose name is not their key
-(see `with_distinct_names`), and for tensors of `s_b`, because a model with another protocol does not distinguish bytes
-from text."""
+"""The map and key of a tensor, by tensor name. The gateway keeps them for tensors whose name is not their key (see
+`with_distinct_names`). It also keeps them for tensors of `s_b`, because a model with another protocol does not
+distinguish bytes from text."""
 NO_KEYS: GmapKeys = MappingProxyType({})
 
 _NUMBER_MAPS = {datatype: name for name, datatype in MAPS.items() if datatype is not Datatype.BYTES}

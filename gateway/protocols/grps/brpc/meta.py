@@ -94,8 +94,9 @@ def read_headers(message: Message) -> Headers:
 
 
 def request_fields(record: Record, span: Span | None) -> bytes:
-    """Return the meta fields for a backend request in `span`, taken from its record, in ascending field order. If the
-    request id is a number within the range of log_id, log_id contains it too, because brpc's servers log that field."""
+    """Return the meta fields for a backend request in `span`, in ascending field order. Their values come from the
+    span's record. If the request id is a number within the range of log_id, the function also writes it to log_id,
+    because brpc's servers log that field."""
     identifier = record.id if record.telling.forwards else ""
     fields = b""
     if identifier.isdecimal() and str(number := int(identifier)) == identifier and number <= _LARGEST_LOG_ID:

@@ -1,4 +1,4 @@
-"""grps over brpc, client side."""
+"""Converts grps frames over brpc to canonical Requests, and Answers to response frames (client side)."""
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import replace
@@ -61,7 +61,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     """Return the response, which is never compressed, to a request that `decode_request` returned.
 
     Raises:
-        GatewayError: the errors of `server.encode_response` of the parent folder; RESOURCE_EXHAUSTED if the response
+        GatewayError: the errors of the parent folder's `server.encode_response`; RESOURCE_EXHAUSTED if the response
             exceeds the maximum frame size.
     """
     payload = write_message(server.encode_response(answer, request, translate))

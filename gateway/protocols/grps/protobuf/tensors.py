@@ -1,4 +1,4 @@
-"""The tensors of a GrpsMessage in protobuf: `GenericTensor`, and the entries of `gmap`.
+"""Reads and writes the tensors of a GrpsMessage in protobuf: `GenericTensor`, and the entries of `gmap`.
 
 The module reads a tensor without copying it from the buffer, and writes a tensor around the tensor's own data.
 
@@ -54,7 +54,7 @@ _MEMBERS = {ELEMENTS[datatype]: dtype.member for datatype, dtype in DTYPES.items
 _BY_NUMBER = {dtype.number: datatype for datatype, dtype in DTYPES.items()}
 
 _WIDTHS = {datatype: max(datatype.size, 4) for datatype in DTYPES if datatype.kind is Kind.FLOAT}
-"""Size of an element in the message, in bytes, for elements of fixed size. FP16 elements are sent as float32."""
+"""Sizes of fixed-size elements in the message, in bytes. FP16 elements are sent as float32."""
 
 _SINGLE = {ELEMENTS[datatype]: {4: I32, 8: I64}[width] for datatype, width in _WIDTHS.items()}
 """The wire type of an element that is not packed. For other fields, the wire type is VARINT."""
@@ -161,8 +161,8 @@ _SHORT_STRINGS = [_KEYS[Datatype.BYTES] + varint(size) for size in range(128)]
 
 
 def write_tensors(tensors: Iterable[Tensor]) -> tuple[Parts, int]:
-    """Return the GenericTensorData of `tensors` in parts, of which the first is small, and its size in bytes. FP32 and
-    FP64 data are separate parts, which are not copied.
+    """Return the GenericTensorData of `tensors` in parts, and its size in bytes. The first part is small. FP32 and FP64
+    data are separate parts, which are not copied.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if grps cannot represent a tensor (the message says which).
@@ -184,9 +184,8 @@ def write_tensors(tensors: Iterable[Tensor]) -> tuple[Parts, int]:
 
 
 def _write_head(name: str, datatype: Datatype, shape: Shape, size: int) -> bytes:
-    """Return the part of a tensor before its elements, which take `size` bytes.
-
-    For packed lists, this includes the key and the length."""
+    """Return the part of a tensor before its elements, which take `size` bytes. For packed lists, this part includes
+    the key and the length."""
     head = write_text(_NAME, name, f"the name of tensor {name!r}") if name else b""
     head += _DTYPE_FIELDS[datatype]
     if shape:
