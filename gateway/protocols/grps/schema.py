@@ -1,5 +1,5 @@
-"""The messages, methods and tensors of `grps.proto` as Python values, shared by all transports, and the messages
-of brpc's `baidu_std.proto`. `descriptors.binpb` is compiled from both files (see `protos/generate.py`).
+"""Defines the messages, methods and tensors of `grps.proto` as Python values, shared by all transports, and the
+messages of brpc's `baidu_std.proto`. `protos/generate.py` compiles both files to `descriptors.binpb`.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ class GrpsStatus(Struct, frozen=True):
 
 
 class GrpsMessage(Struct, frozen=True):
-    """`GrpsMessage`, which is every request and every response.
+    """`GrpsMessage`, the message of every request and every response.
 
     `payload` is None if the message contains no member of `data_oneof`.
 
@@ -154,14 +154,14 @@ _BACKEND_METHODS: dict[Operation, str] = {
     Operation.MODELS: "ServerMetadata",
     Operation.METADATA: "ModelMetadata",
 }
-"""The methods for backends. Online and Offline are missing, because the gateway never forwards them."""
+"""The backend methods. Online and Offline are missing, because the gateway never forwards them."""
 
 
 def backend_method(operation: Operation) -> str:
     """Return the method for `operation` at a backend.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if grps does not have the method.
+        GatewayError: UNIMPLEMENTED if grps has no method for the operation.
     """
     method = _BACKEND_METHODS.get(operation)
     if method is None:
@@ -183,7 +183,7 @@ RpcMeta = _SCHEMA.message("brpc.policy.RpcMeta")
 
 
 def _of_grpc() -> bytes:
-    """Return the FileDescriptorSet without the parts that only Apache brpc serves."""
+    """Return the FileDescriptorSet without the methods that only Apache brpc serves."""
     [file] = [file for file in FileDescriptorSet.FromString(_DESCRIPTORS).file if file.name == "grps/grps.proto"]
     services = [service for service in file.service if f"{file.package}.{service.name}" == GRPC_SERVICE]
     messages = [message for message in file.message_type if message.name != "EmptyGrpsMessage"]

@@ -1,4 +1,4 @@
-"""BYTES as strings. `flat_string`, `str_data` and `s_s` are proto3 strings, which must be UTF-8."""
+"""Converts BYTES to strings. `flat_string`, `str_data` and `s_s` are proto3 strings, which must be UTF-8."""
 
 from base64 import b64encode
 from itertools import chain
@@ -31,7 +31,7 @@ def _is_utf8(element: bytes) -> bool:
 
 
 def as_strings(tensors: tuple[Tensor, ...], form: str, role: str) -> tuple[Tensor, ...]:
-    """Return `as_string` of each tensor.
+    """Apply `as_string` to each tensor.
 
     Error messages identify a tensor by `role` (input, output) and its name, or its position if it has no name."""
     if Datatype.BYTES not in [each.datatype for each in tensors]:
@@ -42,8 +42,8 @@ def as_strings(tensors: tuple[Tensor, ...], form: str, role: str) -> tuple[Tenso
 def as_string(tensor: Tensor, form: str, what: str) -> Tensor:
     """Return a BYTES tensor with UTF-8 elements. Other tensors are returned unchanged.
 
-    If `form` (`translate.bytes`) is `base64`, every element is encoded. The message does not mark the elements as
-    base64.
+    If `form` (`translate.bytes`) is `base64`, the function encodes every element. The message does not mark the
+    elements as base64.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if an element is not UTF-8. The message contains `what`.

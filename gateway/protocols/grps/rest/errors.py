@@ -1,4 +1,4 @@
-"""Errors of grps-rest. Clients get a JSON GrpsMessage; backends can send any body."""
+"""Writes and reads errors of grps-rest. Clients receive a JSON GrpsMessage; backends can send any body."""
 
 import re
 
