@@ -152,10 +152,16 @@ class JsonBody(MessageBody):
                 found = reader.read(text, limits)
                 if found.unequal is None:
                     return replace(found, alternative=at) if at else found
-                unequal = unequal or found # another alternative might match the entire body except DecodeError as
-                error: errors.append(without_frames(error)) except GatewayError as error: too_large = too_large or error
-                # another alternative might have no rows if unequal is not None: return unequal if too_large is not
-                None: raise too_large raise explained(errors, "alternatives")
+                unequal = unequal or found  # another alternative might match the entire body
+            except DecodeError as error:
+                errors.append(without_frames(error))
+            except GatewayError as error:
+                too_large = too_large or error  # another alternative might have no rows
+        if unequal is not None:
+            return unequal
+        if too_large is not None:
+            raise too_large
+        raise explained(errors, "alternatives")
 
     def write(self, said: MessageContents) -> tuple[Buffer, ...]:
         best: UnwrittenError | None = None

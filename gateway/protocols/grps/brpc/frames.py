@@ -1,5 +1,4 @@
-"""Reads and writes baidu_std frames: header, RpcMeta, payload and attachment, and the correlation id in the meta.
-"""
+"""Reads and writes baidu_std frames: header, RpcMeta, payload and attachment, and the correlation id in the meta."""
 
 from struct import Struct
 

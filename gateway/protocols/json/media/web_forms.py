@@ -1,7 +1,6 @@
-"""Web forms, `application/x-www-form-urlencoded` (WHATWG's URL standard, section 5): named fields that contain text.
-
-The gateway refuses duplicate names. A percent sign without two hexadecimal digits stands for itself, as in the
-standard.
+"""Reads and writes web forms, `application/x-www-form-urlencoded` (WHATWG's URL standard, section 5): named fields that
+contain text. The gateway rejects duplicate names. A percent sign without two hexadecimal digits stands for itself, as
+in the standard.
 """
 
 from collections.abc import Iterable, Sequence
