@@ -48,8 +48,9 @@ def encode_request(request: Request) -> GrpsMessage:
 
 
 def model_and_version(request: Request) -> str:
-    """Return the model name and version for "Select model(with `name-version` format)". The name is empty if the server
-    must run its own DAG."""
+    """Return the model name and version for "Select model(with `name-version` format)".
+
+    The name is empty if the server must run its own DAG."""
     return f"{request.model}-{request.version}" if request.model and request.version else request.model
 
 

@@ -12,9 +12,10 @@ A backend request uses the payload that its route sets (`translate.payload`). Wi
 client's payload if this payload can still hold the tensors, or else gtensors.
 
 A response to a client uses the first payload that can hold the outputs: the backend's payload (if the backend speaks
-grps), then the client's payload, then gtensors. A client that requests an ndarray receives an ndarray or an error. A
-decoded message keeps its payload for this selection. ClientMessage is the `origin` of a Request, and BackendMessage is
-the `origin` of a Response.
+grps), then the client's payload, then gtensors. A client that requests an ndarray receives an ndarray or an error.
+
+A decoded message keeps its payload for this selection. ClientMessage is the `origin` of a Request, and BackendMessage
+is the `origin` of a Response.
 """
 
 from typing import TypeAlias

@@ -110,7 +110,9 @@ class JsonBody(MessageBody):
     matches."""
 
     nan = ""
-    """How to write NaN and infinities if neither the route nor the form sets a way. If it is empty, they are errors."""
+    """How to write NaN and infinities if neither the route nor the form sets a way.
+
+    If it is empty, they are errors."""
     spelling = "JSON"
     """The name of the format in error messages."""
 

@@ -1,5 +1,7 @@
-"""Checks a complete form when it is loaded. `protocol` calls these checks. They reject a form if the gateway could not
-read the messages that a template writes, or if a part of the form would never be used.
+"""Checks a complete form when it is loaded.
+
+`protocol` calls these checks. They reject a form if the gateway could not read the messages that a template writes, or
+if a part of the form would never be used.
 """
 
 from collections import Counter
@@ -99,9 +101,10 @@ def _nodes_of_tensors(exchange: CompiledExchange, place: Place) -> Iterator[tupl
 
 
 def _check_query(exchange: CompiledExchange, place: Place, specs: Mapping[str, TensorSpec]) -> None:
-    """Check that each tensor, and `$params`, has a placeholder in the query or in the body, but not in both. If both
-    contain tensors, also check that the form declares its tensors, because only the declaration assigns a tensor to the
-    query.
+    """Check that each tensor, and `$params`, has a placeholder in the query or in the body, but not in both.
+
+    If both contain tensors, also check that the form declares its tensors, because only the declaration assigns a
+    tensor to the query.
 
     Raises:
         FormError: a check fails.
@@ -192,7 +195,9 @@ _ELEMENTS = frozenset({Spelling.SCALAR, Spelling.TEXT, Spelling.BYTES})
 
 def _check_elements(node: Node, specs: Mapping[str, TensorSpec], *, in_row: bool) -> None:
     """Raise FormError if a placeholder for one element, outside of rows, belongs to a tensor that can have several
-    elements. `in_row` is True if each body contains one row."""
+    elements.
+
+    `in_row` is True if each body contains one row."""
     if isinstance(node, RowList):
         return
     for child in children(node):

@@ -17,8 +17,9 @@ headers."""
 
 
 class Choice:
-    """Selects exchanges by media type. `type_of` returns the type of an exchange's body. A body without a Content-Type
-    has the `default` type."""
+    """Selects exchanges by media type. `type_of` returns the type of an exchange's body.
+
+    A body without a Content-Type has the `default` type."""
 
     def __init__(
         self,

@@ -44,8 +44,9 @@ from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 _MAX_TEXT = 8192
 """Maximum length of a backend's error message, in characters. Longer messages are cut off."""
 _TRACEBACK = "Traceback (most recent call last):"
-"""The line that Python writes before a traceback. Some servers, such as SageMaker containers, send the error message
-and then the traceback."""
+"""The line that Python writes before a traceback.
+
+Some servers, such as SageMaker containers, send the error message and then the traceback."""
 _NAMES_OF_ERRORS = ("error", "errors", "detail", "message")
 """The members in which servers commonly report an error."""
 _MAX_QUOTED = 200
@@ -99,8 +100,9 @@ class FormClient:
             ) from error
 
     def _ask_anything(self, request: Request) -> Message:
-        """Return a GET request that runs no model. The request uses the path of the first exchange if this exchange has
-        another method."""
+        """Return a GET request that runs no model.
+
+        The request uses the path of the first exchange if this exchange has another method."""
         first = self._form.exchanges[0].form
         try:
             path = "/" if "GET" in first.methods else filled_path(first.paths, request.model, request.version)
@@ -255,8 +257,10 @@ def _are_bytes(inputs: tuple[Tensor, ...]) -> bool:
 
 
 def _asked_for(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchange]:
-    """Return the exchanges that write requests. If several exchanges have the same request, return the one whose
-    response type equals the request type. For example, a `.npy` file can represent values that JSON cannot."""
+    """Return the exchanges that write requests.
+
+    If several exchanges have the same request, return the one whose response type equals the request type. For example,
+    a `.npy` file can represent values that JSON cannot."""
     replied_alike = [_request(each) for each in exchanges if _replies_alike(each)]
     return [each for each in exchanges if _replies_alike(each) or _request(each) not in replied_alike]
 

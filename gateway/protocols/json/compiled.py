@@ -262,7 +262,9 @@ def filled(path: str, values: tuple[tuple[str, str], ...]) -> str:
 
 def filled_path(paths: tuple[str, ...], model: str, version: str, id: str | None = None) -> str:
     """Return the first of `paths` whose variables all have values, with its variables replaced by their percent-encoded
-    values. If `version` is not empty, paths that contain a version come first.
+    values.
+
+    If `version` is not empty, paths that contain a version come first.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if no path can be filled, or a name cannot be a path segment.
@@ -315,8 +317,9 @@ def _is_name(key: object) -> bool:
 
 
 class NamesAsKeys(MessageBody):
-    """Bodies that are an object whose keys consist of `prefix` and a model name. Reading ignores the values, and the
-    keys without the prefix. Writing uses the model's name as each value."""
+    """Bodies that are an object whose keys consist of `prefix` and a model name.
+
+    Reading ignores the values, and the keys without the prefix. Writing uses the model's name as each value."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix

@@ -94,7 +94,9 @@ class Exchange:
 
 @frozen
 class Probe:
-    """A GET request with the response status `status`. If `response` is a template, the body must match it."""
+    """A GET request with the response status `status`.
+
+    If `response` is a template, the body must match it."""
 
     paths: tuple[str, ...]
     status: int = 200
@@ -180,8 +182,9 @@ _METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")
 
 
 def parse_form(document: Mapping[str, Any]) -> Form:
-    """Return the Form in `document`, plain data with the keys that `docs/forms.md` describes. The templates of the Form
-    remain unparsed.
+    """Return the Form in `document`, plain data with the keys that `docs/forms.md` describes.
+
+    The templates of the Form remain unparsed.
 
     Raises:
         FormError: a key is unknown or missing, or a value has the wrong type.

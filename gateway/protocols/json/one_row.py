@@ -1,7 +1,8 @@
-"""Forms of servers that take one row per call (`batch: each`): `{"length": 5.1}` gives `{"label": "setosa"}`.
+"""Supports forms of servers that accept one row per call (`batch: each`): `{"length": 5.1}` returns `{"label":
+"setosa"}`.
 
 Bodies contain the tensors of one row, without the batch dimension. The bridge calls the server once for each row of a
-batch. A request from a client of this form is a batch of one row for all other protocols.
+batch. For all other protocols, a request from a client of this form is a batch of one row.
 """
 
 from collections.abc import Mapping
@@ -40,7 +41,7 @@ def check_row(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -
 
 
 def reading_one_row(decode: DecodeRequest, specs: Mapping[str, TensorSpec]) -> DecodeRequest:
-    """Wrap `decode` for requests that contain one row, which becomes a batch of one row."""
+    """Wrap `decode` for requests that contain one row. The row becomes a batch of one row."""
     in_rows = frozenset(name for name, spec in specs.items() if _has_rows(spec))
 
     def read(message: Message, listener: ListenerSettings) -> Request:

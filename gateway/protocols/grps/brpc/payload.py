@@ -28,8 +28,9 @@ Its responses are always in protobuf."""
 
 
 def decompressed(message: Message, frame: Frame, limits: Limits) -> Frame:
-    """Return `frame`, the frame of `message`, with its payload decompressed and its checksum verified. If decompression
-    takes long, the transport has already done both.
+    """Return `frame`, the frame of `message`, with its payload decompressed and its checksum verified.
+
+    If decompression takes long, the transport has already done both.
 
     Raises:
         DecodeError, GatewayError: the errors of `inflate`.

@@ -184,8 +184,9 @@ def write_tensors(tensors: Iterable[Tensor]) -> tuple[Parts, int]:
 
 
 def _write_head(name: str, datatype: Datatype, shape: Shape, size: int) -> bytes:
-    """Return the part of a tensor before its elements, which take `size` bytes. For packed lists, this part includes
-    the key and the length."""
+    """Return the part of a tensor before its elements, which take `size` bytes.
+
+    For packed lists, this part includes the key and the length."""
     head = write_text(_NAME, name, f"the name of tensor {name!r}") if name else b""
     head += _DTYPE_FIELDS[datatype]
     if shape:

@@ -63,8 +63,9 @@ def encode_request(request: Request, target: Target, control: StreamControl = DE
 def asked(
     request: Request, control: StreamControl, headers: Headers, parts: tuple[Buffer, ...], model: str = ""
 ) -> Message:
-    """Return a request message with the body `parts`. The query contains `model` if it is not empty. For a stream, the
-    query or a header contains the key of `control`, unless the body contains the key.
+    """Return a request message with the body `parts`. The query contains `model` if it is not empty.
+
+    For a stream, the query or a header contains the key of `control`, unless the body contains the key.
 
     Raises:
         GatewayError: UNIMPLEMENTED if grps does not support the method; INVALID_ARGUMENT if the model name cannot be

@@ -61,8 +61,9 @@ def _is_octets(message: Message) -> bool:
 
 
 def request(message: Message, request: Request, target: Target, control: StreamControl) -> Message | None:
-    """Return the message for a server. Return None if either the client's message or `request`, but not both, requests
-    a stream."""
+    """Return the message for a server.
+
+    Return None if either the client's message or `request`, but not both, requests a stream."""
     asks = request.operation is STREAM
     if asks is not control.asks(message, read_query(message.query, control.key)):
         return None
@@ -92,8 +93,9 @@ def reply(reply: Message, request: Request, target: Target, control: StreamContr
 
 
 def _reply_headers(reply: Message, request: Request, control: StreamControl) -> Headers | None:
-    """Return the headers of the response for the client. Return None if grps does not use the content type, or if the
-    status is not 200."""
+    """Return the headers of the response for the client.
+
+    Return None if grps does not use the content type, or if the status is not 200."""
     if reply.status != 200:
         return None
     given = reply.headers.get("content-type")
@@ -155,8 +157,9 @@ _ESCAPE = re.compile(rb"\\u00[2-7]")
 
 
 def _find_model(body: Buffer, flag: str, flags: int = 0) -> str | None:
-    """Return the model name in a client's message. Return an empty name if `model` is missing. Return None if the
-    gateway must decode the message because:
+    """Return the model name in a client's message. Return an empty name if `model` is missing.
+
+    Return None if the gateway must decode the message because:
 
     - two servers could find different names,
     - the message has the member `flag` more than `flags` times, or
@@ -178,7 +181,9 @@ def _find_model(body: Buffer, flag: str, flags: int = 0) -> str | None:
 
 def _found_name(body: Buffer, begin: bytes, member: bytes) -> bytes | None:
     """Return the name if `model` is the first or last member, or is missing, and nothing else in the body affects the
-    name. Return None if finding the name requires parsing."""
+    name.
+
+    Return None if finding the name requires parsing."""
     view, name = memoryview(body), b""
     if found := _FIRST.match(begin):
         view, name = view[found.end() :], found[1]

@@ -40,8 +40,9 @@ from gateway.protocols.json.media.json_texts import elements
 from gateway.protocols.json.media.lines import in_pieces
 
 KindOf: TypeAlias = Callable[[str], Kind | None]
-"""A function that returns the kind of a column's datatype. Its argument is the column's name, or `0`, `1`, ... without
-a header. It returns None if the column has no datatype."""
+"""A function that returns the kind of a column's datatype.
+
+Its argument is the column's name, or `0`, `1`, ... without a header. It returns None if the column has no datatype."""
 
 _Convert: TypeAlias = Callable[[list[str]], list[str] | None]
 """A function that converts cells of a column to JSON texts. It returns None if a cell does not fit the column's
@@ -306,10 +307,11 @@ def _looks(batch: CsvBatch, at: int) -> _Convert | None:
 
 
 def write(text: bytes, *, header: bool) -> bytes:
-    """Return the table in the compact JSON `text` as CSV. Without rows, the CSV is empty. The table is a list of lists,
-    or a list of single values, in which each value is a row. A table with a header is a list of objects with the same
-    keys in the same order. Numbers keep their digits, and null becomes an empty cell. A string is quoted if it would
-    otherwise be read as another type.
+    """Return the table in the compact JSON `text` as CSV. Without rows, the CSV is empty.
+
+    The table is a list of lists, or a list of single values, in which each value is a row. A table with a header is a
+    list of objects with the same keys in the same order. Numbers keep their digits, and null becomes an empty cell. A
+    string is quoted if it would otherwise be read as another type.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if the document is not a table because a cell is a list or an object, or because

@@ -65,8 +65,9 @@ class CsvRows:
         return in_pieces(self.text, self.start)
 
     def have(self, ends: bytes, cell: int) -> bool:
-        """Return True if `ends`, the commas and line feeds after consecutive cells, fit rows of `width` cells. `cell`
-        is the number of the first of these cells."""
+        """Return True if `ends`, the commas and line feeds after consecutive cells, fit rows of `width` cells.
+
+        `cell` is the number of the first of these cells."""
         expected = (b"," * (self.width - 1) + b"\n") * (2 + len(ends) // self.width)
         first = cell % self.width
         return ends == expected[first : first + len(ends)]
@@ -163,8 +164,9 @@ def _blocks(text: bytes, at: int) -> "Iterator[_Block | None]":
 
 
 _Cut: TypeAlias = tuple[bytes, bytes, "np.ndarray[Any, np.dtype[np.intp]]", bool]
-"""Cells separated by _SEPARATOR, the characters after the cells, and the positions of these characters. The last item
-is True if the last cell, which has no end yet, continues within quotes."""
+"""Cells separated by _SEPARATOR, the characters after the cells, and the positions of these characters.
+
+The last item is True if the last cell, which has no end yet, continues within quotes."""
 
 
 def _bare(piece: bytes) -> _Cut | None:
@@ -219,8 +221,8 @@ def next_row(text: bytes, at: int, line: int, columns: int = _MOST_CELLS) -> tup
     If the row has quotes, reading stops shortly after `columns`, because the row cannot consist of numbers only.
 
     Raises:
-        DecodeError: the line is empty, or has a misplaced quote or carriage return. GatewayError: RESOURCE_EXHAUSTED if
-        the row has more than 2**20 cells.
+        DecodeError: the line is empty, or has a misplaced quote or carriage return.
+        GatewayError: RESOURCE_EXHAUSTED if the row has more than 2**20 cells.
     """
     end = text.find(b"\n", at) + 1
     if text.find(b'"', at, end) < 0:

@@ -35,8 +35,8 @@ class FormFields:
         """Return the JSON text of these parts. `limit` (`limits.message`) is the maximum size of the text, in bytes.
 
         Raises:
-            DecodeError: a text is not UTF-8, or a document is not JSON. The message says which part. GatewayError:
-            RESOURCE_EXHAUSTED if the JSON text would be larger.
+            DecodeError: a text is not UTF-8, or a document is not JSON. The message says which part.
+            GatewayError: RESOURCE_EXHAUSTED if the JSON text would be larger.
         """
         if _MOST_A_BYTE * sum(len(part.content) for part in found.values()) > limit:
             self._check_size(found.values(), limit)

@@ -56,8 +56,9 @@ def _check_lines(lines: bytes, first: int) -> None:
 
 
 def write(text: bytes) -> bytes:
-    """Return a body with a line for each element of the list in the compact JSON `text`. Without elements, the body is
-    empty."""
+    """Return a body with a line for each element of the list in the compact JSON `text`.
+
+    Without elements, the body is empty."""
     return b"".join([b"%b\n" % b"\n".join(documents) for documents in elements(text)])
 
 

@@ -36,8 +36,9 @@ class MediaType:
         return f"{self.type}/{self.subtype}"
 
     def matches(self, other: "MediaType") -> bool:
-        """Return True if the two types can be the same. Their names must be equal or `*`. Parameters that both types
-        have must be equal, ignoring case."""
+        """Return True if the two types can be the same.
+
+        Their names must be equal or `*`. Parameters that both types have must be equal, ignoring case."""
         return (
             (self.type == other.type or "*" in (self.type, other.type))
             and (self.subtype == other.subtype or "*" in (self.subtype, other.subtype))

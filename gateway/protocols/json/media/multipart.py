@@ -1,7 +1,9 @@
 """Reads and writes form data, `multipart/form-data` (RFC 7578, RFC 2046 section 5.1): named parts that contain text or
-a file. The reader is strict. It rejects bytes before the first part or after the last part, parts without a name,
-duplicate names, and transfer encodings. In names, quotes and line ends are written as `%22`, `%0D` and `%0A`, as in
-WHATWG's HTML standard ("multipart/form-data encoding algorithm"), browsers, curl and Python clients.
+a file.
+
+The reader is strict. It rejects bytes before the first part or after the last part, parts without a name, duplicate
+names, and transfer encodings. In names, quotes and line ends are written as `%22`, `%0D` and `%0A`, as in WHATWG's HTML
+standard ("multipart/form-data encoding algorithm"), browsers, curl and Python clients.
 """
 
 import re

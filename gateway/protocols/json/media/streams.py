@@ -21,8 +21,9 @@ END_MARK = b"[DONE]"
 
 class LineCutter:
     """Splits a stream of bytes into lines of at most `limit` bytes each. The class implements MessageSplitter of
-    `core.protocol`, which the HTTP connector calls. It skips blank lines, because servers send them to keep a
-    connection open. The last line needs no line end."""
+    `core.protocol`, which the HTTP connector calls.
+
+    It skips blank lines, because servers send them to keep a connection open. The last line needs no line end."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -30,8 +31,9 @@ class LineCutter:
         """The line whose end has not arrived."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
-        """Return the lines that `data` completes, without their line ends. Raise GatewayError (RESOURCE_EXHAUSTED) if a
-        line exceeds the limit."""
+        """Return the lines that `data` completes, without their line ends.
+
+        Raise GatewayError (RESOURCE_EXHAUSTED) if a line exceeds the limit."""
         first, *others = bytes(data).split(b"\n")
         lines: list[Buffer] = []
         self._extend(first)
