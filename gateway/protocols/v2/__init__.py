@@ -48,7 +48,7 @@ def _traits(flavors: ServerTypes, own_extensions: tuple[str, ...]) -> Traits:
     return Traits(
         wire=Wire(streams=True),
         models=Models(
-            versions=bool,  # any string; the server type Triton allows only integers
+            versions=bool,  # versions can be any string; the server type Triton allows only integers
             platform="v2",
         ),
         servers=Servers(
@@ -106,7 +106,7 @@ V2_GRPC = replace(
     _GRPC,
     emulated_servers={
         TRITON: _GRPC,
-        # typed requests get typed responses, whatever the backend sends, so the response must be decoded
+        # typed requests receive typed responses, whatever the backend sends, so the gateway must decode the response
         MLSERVER: replace(_GRPC, encode_response=partial(grpc_server.encode_response, typed=True), relay=None),
     },
 )

@@ -1,4 +1,4 @@
-"""V2 extensions, under the names that servers list in their metadata.
+"""Defines V2 extensions, under the names that servers list in their metadata.
 
 The codecs of both transports use this module to check that a server has the extension that an operation needs.
 """
@@ -54,7 +54,7 @@ def check_operation(operation: Operation, target: Target) -> None:
 
 
 def check_outputs(outputs: tuple[RequestedOutput, ...], target: Target) -> None:
-    """If an output is requested with `classification`, check that the server supports that extension.
+    """If the request contains an output with `classification`, check that the server supports this extension.
 
     Raises the same errors as `check_operation`."""
     for output in outputs:
@@ -92,7 +92,7 @@ READY = "READY"
 def index_entries(models: tuple[ModelEntry, ...], request: Request) -> list[ModelEntry]:
     """Return the models for the response to a repository index request.
 
-    If `ready` is set in the request, omit models that are known not to be ready."""
+    If the request sets `ready`, omit models that the gateway knows to be unready."""
     return [each for each in models if not request.parameters.get("ready") or each.state in ("", READY)]
 
 
@@ -123,10 +123,10 @@ def _rename_group(group: object, own_name: re.Pattern[str], client: str) -> obje
 
 def refuse_shared_memory_request(kind: str, message: Message, listener: ListenerSettings) -> Request:
     """Reject a request for the shared memory extension of this `kind` (system, cuda, tpu) with an error that mentions
-    it.
+    the kind.
 
-    The gateway serves the paths and methods of these extensions only to return this error: a backend cannot access the
-    client's memory.
+    The gateway serves the paths and methods of these extensions only to return this error, because a backend cannot
+    access the client's memory.
 
     Raises:
         GatewayError: always UNIMPLEMENTED.
