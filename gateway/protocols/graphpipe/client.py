@@ -114,8 +114,8 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 def _infer_response(reply: Message, request: Request) -> Response:
     outputs = _outputs(reply.body, reply)
-    # The Go package's `Serve` returns all outputs, whichever are requested, so names assigned by position would be
-    # wrong.
+    # The Go package's `Serve` returns all outputs, whichever the client requests, so names assigned by position would
+    # be wrong.
     if request.outputs and len(outputs) != len(request.outputs):
         raise DecodeError(f"{len(outputs)} outputs for the {len(request.outputs)} that were requested")
     return Response(outputs, origin=reply)

@@ -1,5 +1,5 @@
-"""`protos/graphpipe/graphpipe.fbs` in Python: the type numbers, the fields of each table, and the layouts of the tables
-that the gateway writes."""
+"""Defines the schema `protos/graphpipe/graphpipe.fbs` in Python: the type numbers, the fields of each table, and the
+layouts of the tables that the gateway writes."""
 
 from gateway.core.datatypes import Datatype
 from gateway.core.messages import Headers

@@ -120,7 +120,8 @@ def _response_size(table: Table) -> int | None:
 
 
 def _are_few_numbers(table: Table, slot: int) -> bool:
-    """Return whether the vector at `slot` contains at most _MAX_CHECKED tensors, all without strings."""
+    """Return whether the vector at `slot` contains at most _MAX_CHECKED tensors, and none of the tensors contains
+    strings."""
     return table.count(slot) <= _MAX_CHECKED and not any(
         tensor.count(schema.Tensor.STRING_VAL) for tensor in table.tables(slot)
     )

@@ -38,7 +38,7 @@ def encode_request(request: Request) -> GrpsMessage:
             that the route sets (`translate.payload`).
     """
     if request.operation is Operation.METADATA:
-        # The version is left out, because real servers find the model by its name in inference.yml.
+        # The version is omitted, because real servers find the model by its name in inference.yml.
         return GrpsMessage(payload=Payload.STR_DATA, tensors=(str_data(request.model),))
     if request.operation not in INFERENCES:
         return GrpsMessage()

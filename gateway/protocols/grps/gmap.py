@@ -1,4 +1,5 @@
-"""`gmap`: six maps from a string key to a value. Each entry becomes a tensor `[1]` whose name is the key.
+"""Converts entries of `gmap`, which consists of six maps from a string key to a value, to and from tensors. Each entry
+becomes a tensor `[1]` whose name is the key.
 
 To read entries, the JSON and protobuf codecs call `entry` and `with_distinct_names`. To write entries, they call `fit`
 for each tensor, and then `entries`."""
@@ -75,10 +76,10 @@ def fit(tensor: Tensor, keys: GmapKeys = NO_KEYS, *, from_gmap: bool = False) ->
     Return None if `tensor` has no name or does not have exactly one element.
 
     The entry's key is the tensor's name, unless `keys` maps this name to a different key. BYTES go to `s_s` if they are
-    UTF-8, otherwise to `s_b`. BYTES that came from `s_b` return to `s_b` even if they are UTF-8. If `from_gmap` is
-    True, the tensor comes from a client's gmap, in which BYTES without a content type are from `s_b`. Otherwise, the
-    model's protocol might have lost the distinction between text and bytes, so `keys` determines whether the tensor
-    came from `s_b`."""
+    UTF-8, or else to `s_b`. BYTES that came from `s_b` return to `s_b` even if they are UTF-8. If `from_gmap` is True,
+    the tensor comes from a client's gmap, in which BYTES without a content type are from `s_b`. Otherwise, the model's
+    protocol might have lost the distinction between text and bytes, so `keys` determines whether the tensor came from
+    `s_b`."""
     if tensor.elements != 1 or not tensor.name:
         return None
     place = keys.get(tensor.name)

@@ -190,8 +190,8 @@ def read_mapping(text: str) -> dict[str, Any]:
 
 
 class _Plain(str):
-    """A scalar that had no quotes in the input. The output writes it without quotes too, so readers still see `16` as a
-    number."""
+    """A scalar that had no quotes in the input. The output also contains it without quotes, so readers still treat `16`
+    as a number."""
 
     __slots__ = ()
 

@@ -51,7 +51,7 @@ def bin_data(element: bytes) -> Tensor:
 
 
 def check_payload(grps: GrpsMessage, role: str) -> None:
-    """Raise DecodeError for a message with two tensors of the same name, or an ndarray without numbers. `role` (input,
+    """Raise DecodeError if a message has two tensors of the same name, or an ndarray without numbers. `role` (input,
     output) is the word for its tensors in error messages."""
     if grps.payload is Payload.NDARRAY and not grps.tensors:
         raise DecodeError("ndarray holds its numbers in JSON only, expected gtensors")
@@ -63,7 +63,7 @@ def check_payload(grps: GrpsMessage, role: str) -> None:
 
 
 def with_distinct_names(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.GmapKeys]:
-    """Return the message's tensors and their `gmap.GmapKeys`. The tensors of a gmap get distinct names."""
+    """Return the message's tensors and their `gmap.GmapKeys`. The tensors of a gmap have distinct names."""
     return gmap.with_distinct_names(grps.tensors) if grps.payload is Payload.GMAP else (grps.tensors, gmap.NO_KEYS)
 
 
@@ -126,8 +126,8 @@ def gmap_keys(*origins: Message | None) -> gmap.GmapKeys:
 
 
 def client_payload(origin: Message | None) -> Payload | None:
-    """Return the payload that the client sent: None for a message without data, and gtensors for a client that speaks
-    another protocol."""
+    """Return the payload that the client sent. The result is None for a message without data, and gtensors for a client
+    that speaks another protocol."""
     return origin.payload if isinstance(origin, ClientMessage) else Payload.GTENSORS
 
 

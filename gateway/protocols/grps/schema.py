@@ -34,7 +34,7 @@ class Payload(Enum):
 PROTOBUF_PAYLOADS = tuple(
     payload.value for payload in (Payload.GTENSORS, Payload.STR_DATA, Payload.BIN_DATA, Payload.GMAP)
 )
-"""The values of `translate.payload` for gRPC and brpc backends, the default first."""
+"""The values of `translate.payload` for gRPC and brpc backends, with the default first."""
 
 JSON_PAYLOADS = (*PROTOBUF_PAYLOADS, Payload.NDARRAY.value)
 """The values of `translate.payload` for REST backends. "ndarray [..] only used when http json request": the protobuf
@@ -64,8 +64,8 @@ class GrpsMessage(Struct, frozen=True):
     - str_data, bin_data: One unnamed BYTES `[1]`, for str_data with content type `text`.
     - ndarray: One unnamed tensor of numbers, which is `untyped` in a received message. Protobuf cannot represent an
       ndarray.
-    - gmap: For each entry, a tensor `[1]`, named after the key, with the datatype that `gmap.MAPS` gives for its map.
-      BYTES of `s_s` have content type `text`.
+    - gmap: For each entry, a tensor `[1]`, named after the key, with the datatype that `gmap.MAPS` defines for the
+      entry's map. BYTES of `s_s` have content type `text`.
 
     In an outgoing message, all elements of BYTES are UTF-8, except in bin_data and `s_b`.
     """
@@ -149,7 +149,7 @@ _BACKEND_METHODS: dict[Operation, str] = {
     Operation.STREAM: "PredictStreaming",
     Operation.LIVE: "CheckLiveness",
     Operation.READY: "CheckReadiness",
-    # A server reports readiness only for the server as a whole (`Models.ready_as_a_whole`).
+    # A server reports readiness only for the entire server (`Models.ready_as_a_whole`).
     Operation.MODEL_READY: "CheckReadiness",
     Operation.MODELS: "ServerMetadata",
     Operation.METADATA: "ModelMetadata",

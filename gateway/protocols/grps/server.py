@@ -56,7 +56,7 @@ def decode_request(
 
 
 def _metadata_model(grps: GrpsMessage) -> str:
-    """Return the model of a metadata request, "`str_data`: model_name". The function also accepts the member
+    """Return the model of a metadata request, which is in `str_data` ("`str_data`: model_name") or in the member
     `model`."""
     if grps.payload is not Payload.STR_DATA:
         return grps.model

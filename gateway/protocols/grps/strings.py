@@ -15,8 +15,7 @@ _BASE64 = "base64"
 def is_utf8(tensor: Tensor) -> bool:
     """Return whether every element of a BYTES tensor is UTF-8."""
     data = tensor.data
-    # For short ASCII elements, one check of the whole buffer is enough, because their length prefixes are ASCII as
-    # well.
+    # For short ASCII elements, one check of the entire buffer is enough, because their length prefixes are also ASCII.
     if (data if isinstance(data, bytes | bytearray) else bytes(data)).isascii():
         return True
     return all(_is_utf8(element) for elements in bytes_elements.pieces(data) for element in elements)
@@ -40,7 +39,7 @@ def as_strings(tensors: tuple[Tensor, ...], form: str, role: str) -> tuple[Tenso
 
 
 def as_string(tensor: Tensor, form: str, what: str) -> Tensor:
-    """Return a BYTES tensor with UTF-8 elements. Other tensors are returned unchanged.
+    """Return a BYTES tensor with UTF-8 elements. Return any other tensor unchanged.
 
     If `form` (`translate.bytes`) is `base64`, the function encodes every element. The message does not mark the
     elements as base64.

@@ -2,9 +2,10 @@
 
 - If the form declares its tensors, they are assigned by name. A tensor without a placeholder is an error. Tensors that
 arrived without names, which the gateway calls `output0`, `output1` and so on, are assigned by position.
-- If the template contains `$*`, all tensors go there. A tensor without a name is called `input0`, `output0` and so on.
-- Otherwise, they are assigned by name if every tensor has the name of a placeholder. If not, they are assigned by
-  position, because the message contains no names.
+- If the template contains `$*`, all tensors are assigned to it. A tensor without a name is called `input0`, `output0`
+and so on.
+- Otherwise, the tensors are assigned by name if every tensor has the name of a placeholder. If not, they are assigned
+by position, because the message contains no names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,8 +34,8 @@ class Arrangement:
         contains `$*`.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT for a tensor without a placeholder, or a placeholder without a tensor. The
-                message says which.
+            GatewayError: INVALID_ARGUMENT if a tensor has no placeholder, or a placeholder has no tensor. The message
+                says which.
         """
         if self._has_every:
             return self._by_name(tensors)

@@ -73,8 +73,8 @@ class MessageBody(ABC):
         """Return the body that contains the values in `said`, in parts.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT for a value without a placeholder, or a placeholder without a value. The
-                message says which.
+            GatewayError: INVALID_ARGUMENT if a value has no placeholder, or a placeholder has no value. The message
+                says which.
         """
 
     def headers(self, declared: Headers, parts: tuple[Buffer, ...]) -> Headers:
@@ -110,9 +110,9 @@ class JsonBody(MessageBody):
     matches."""
 
     nan = ""
-    """How to write NaN and infinities if neither the route nor the form sets a way.
+    """The form of NaN and infinities if the route and the form set none.
 
-    If it is empty, they are errors."""
+    Empty means that NaN and infinities are errors."""
     spelling = "JSON"
     """The name of the format in error messages."""
 
@@ -185,7 +185,7 @@ class JsonBody(MessageBody):
         raise best
 
     def with_nan(self, said: MessageContents) -> MessageContents:
-        """Return the contents with the `nan` setting that applies to them."""
+        """Return the contents with the `nan` setting that applies to this body."""
         return said if said.nan else replace(said, nan=self.nan)
 
 
@@ -237,7 +237,7 @@ class CsvBody(JsonBody):
         return (csv.write(b"".join(parts), header=self._has_header),)
 
     def with_nan(self, said: MessageContents) -> MessageContents:
-        # "" would mean CSV's default, so rejection has a value of its own
+        # "" would mean CSV's default, so rejection has its own value
         return replace(said, nan=REFUSED) if said.nan == "error" else super().with_nan(said)
 
     def _kind_of(self, column: str) -> Kind | None:

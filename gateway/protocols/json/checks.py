@@ -124,7 +124,7 @@ def _check_query(exchange: CompiledExchange, place: Place, specs: Mapping[str, T
 
 
 def _check_columns(exchange: CompiledExchange, place: Place) -> None:
-    """Check that requests have a placeholder for the parameter that gives the number of columns."""
+    """Check that requests have a placeholder for the parameter that states the number of columns."""
     name, nodes = exchange.form.columns, [*walk_all(exchange.request.nodes)]
     known = exchange.head.parameters | {each.name for each in nodes if isinstance(each, ParameterPlace)}
     if name and name not in known:
@@ -365,7 +365,7 @@ def _check_paths(form: CompiledForm) -> None:
 
 
 def _covers(wide: Node, narrow: Node, *, ignore_unknown: bool) -> bool:
-    """Return True if `wide` accepts everything that `narrow` accepts. Return False if this is not certain."""
+    """Return True if `wide` accepts every body that `narrow` accepts. Return False if this is uncertain."""
     match wide, narrow:
         case Anything(), _:
             return True

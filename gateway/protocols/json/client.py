@@ -42,7 +42,7 @@ from gateway.protocols.json.templates import Node, RowList, Spelling, TensorPlac
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 
 _MAX_TEXT = 8192
-"""Maximum length of a backend's error message, in characters. Longer messages are cut off."""
+"""Maximum length of a backend's error message, in characters. Longer messages are truncated."""
 _TRACEBACK = "Traceback (most recent call last):"
 """The line that Python writes before a traceback.
 

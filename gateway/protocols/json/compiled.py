@@ -216,7 +216,7 @@ def _media_type(text: str, place: Place) -> MediaType:
 
 
 def _written(media_type: str) -> bytes:
-    """Return the media type to write for a declared type. A range of types stands for bytes."""
+    """Return the media type to write for a declared type. For a range of types, the body is bytes."""
     return b"application/octet-stream" if "*" in media_type else media_type.encode()
 
 
@@ -295,12 +295,13 @@ def _filled(paths: tuple[str, ...], model: str, version: str, has_id: bool) -> "
 # --- Bodies that list models ---
 
 _LISTED = {name: TensorSpec(name, BYTES, (-1,)) for name in ("model", "version")}
-"""The code reads and writes the model list like two tensors, one of names and one of versions."""
+"""The model list as two tensors, one of names and one of versions. The gateway reads and writes the list like these
+tensors."""
 _LIST_PLACE = ("models", "response")
 
 
 def _listing_body(models: ModelListing | None) -> MessageBody:
-    """Return the bodies of a form's model list. Raises FormError if a template cannot be used."""
+    """Return the bodies of a form's model list. Raise FormError if a template cannot be used."""
     if models is None:
         return make_body(ABSENT, JSON_TYPE, Role.LISTING, _LIST_PLACE, _LISTED, ignore_unknown=False)
     template = models.response

@@ -49,7 +49,7 @@ class _Absent:
 
 
 ABSENT: Final = _Absent()
-"""The value for a missing template. None cannot be used, because it is a template for JSON's null."""
+"""The value for a missing template. None has another meaning, because it is a template for JSON's null."""
 
 
 @frozen
@@ -65,7 +65,7 @@ class Exchange:
     - `ignore_unknown`: True if members that are not in the templates are ignored, False if they are errors (here and in
       the other classes).
     - `client_paths`: Additional paths for clients, which the gateway never uses upstream.
-    - `columns`: The request parameter that gives the length of each output's last dimension; empty if unused.
+    - `columns`: The request parameter that states the length of each output's last dimension; empty if unused.
     """
 
     paths: tuple[str, ...]

@@ -90,7 +90,7 @@ class HeadFields:
         """Return the words and the parameters in a request's headers and query.
 
         Raises:
-            MisfitError: a required header or query parameter is missing, or a constant has another value.
+            MisfitError: a required header or query parameter is missing, or does not equal its constant.
         """
         words: dict[Word, json.Json] = {}
         parameters: dict[str, ParameterValue] = {}
@@ -237,8 +237,8 @@ def _header_value(name: str, text: str) -> bytes:
 class QueryDocuments:
     """Reads and writes the query parameters of an exchange that are tensors or JSON objects.
 
-    `members` are the templates of these query parameters, `bodies` the templates of the request body. `specs` are the
-    tensors that the form declares."""
+    `members` are the templates of these query parameters, and `bodies` are the templates of the request body. `specs`
+    are the tensors that the form declares."""
 
     def __init__(
         self,
@@ -253,7 +253,7 @@ class QueryDocuments:
         self._keys = frozenset(each.key for each in members)
         self._fields = FormData(node, specs, "input", web_forms, ignore_unknown=ignore_unknown)
         # One Arrangement covers the query and the bodies, so a tensor can have its placeholder in either. With several
-        # bodies, their tensors are optional, because one body can lack tensors of another.
+        # bodies, the tensors are optional, because one body can lack tensors of another body.
         inner = [Member(str(at), each, len(bodies) > 1) for at, each in enumerate(bodies)]
         self._arrangement = Arrangement(Object((Member("", node), *inner)), "input", declared=bool(specs))
         self._names = None if not have_tensors(bodies) else frozenset(Arrangement(node, "input", declared=True).places)
@@ -285,11 +285,11 @@ class QueryDocuments:
             raise DecodeError(f"the query: {error}") from error
 
     def write(self, said: MessageContents) -> tuple[str, tuple[Tensor, ...]]:
-        """Return the query with all values that have a placeholder in it, and the tensors of the body.
+        """Return the query with all values that have a placeholder in the query, and the tensors of the body.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT for a tensor without a placeholder, or a placeholder without a tensor. The
-                message says which.
+            GatewayError: INVALID_ARGUMENT if a tensor has no placeholder, or a placeholder has no tensor. The message
+                says which.
         """
         placed = {
             name: tensor if tensor.name == name else replace_struct(tensor, name=name)

@@ -8,8 +8,8 @@ from typing import TypeAlias
 from gateway.core.errors import DecodeError, ElementError, GatewayError
 
 Place: TypeAlias = tuple[int, int]
-"""The position of the first difference between a body and its template: the nesting depth, and the approximate offset
-in bytes."""
+"""The position of the first difference between a body and its template, which consists of the nesting depth and the
+approximate offset in bytes."""
 
 TOP: Place = (0, 0)
 STRUCTURE: Place = (100, 0)
@@ -53,8 +53,8 @@ def explained(errors: Sequence[DecodeError], what: str) -> DecodeError:
 
 
 class Fit(IntEnum):
-    """How closely a template fits a message that it cannot represent. The values are the steps at which writing fails,
-    and a later step means a closer fit."""
+    """The degree to which a template fits a message that it cannot represent. The values are the steps at which writing
+    fails. A later step means a closer fit."""
 
     PLACES = 1
     """The template has no placeholder for a part of the message, or the message has no value for a placeholder."""

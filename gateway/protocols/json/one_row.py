@@ -27,7 +27,7 @@ def _has_rows(spec: TensorSpec) -> bool:
 
 
 def check_row(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> None:
-    """Raise FormError unless the form's declarations show which tensors contain one row."""
+    """Raise FormError unless the form's declarations determine which tensors contain one row."""
     if not inputs or not outputs:
         text = "`batch: each` needs `tensors`: a first dimension of -1 says that a tensor is one row of a batch"
         raise FormError(("batch",), f"{text}, such as `x: FP64 [-1, 4]` for {{x: [1, 2, 3, 4]}}")

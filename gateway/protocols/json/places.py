@@ -72,8 +72,8 @@ class BodyReading:
         self.unequal: UnequalTensors | None = None
 
     def plain(self, text: Raw) -> Json:
-        """Return the value of a JSON text, and count its members. Raise the errors of `read_plain`, and DecodeError if
-        the text contains NaN or an infinity."""
+        """Return the value of a JSON text, and count its members. Raise the errors of `read_plain`. Also raise
+        DecodeError if the text contains NaN or an infinity."""
         plain = bytes(text)
         if self.is_marked and json_plain.has_marked_literals(plain):
             raise DecodeError("NaN or an infinity outside of a tensor, where JSON does not allow it")
@@ -89,7 +89,8 @@ class BodyReading:
 
 
 ReadPlace: TypeAlias = Callable[[Any, BodyReading], None]
-"""A function that reads one position of a body, given the body as a value of its type."""
+"""A function that reads one position of a body. The arguments are the body as a value of its type, and the
+BodyReading."""
 
 
 def reader_of_place(

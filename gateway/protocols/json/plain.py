@@ -5,8 +5,8 @@ msgspec decodes a body by its type. It keeps the last of several equal keys, and
 declare. This module checks these members.
 
 Python servers write NaN, Infinity and -Infinity. JSON does not define these literals, and msgspec rejects them, but the
-gateway accepts them in tensors. Before msgspec reads the text a second time, `reading` replaces each literal by a
-string with a prefix, the mark. In tensors, `places` then restores the literals. Elsewhere, it rejects them.
+gateway accepts them in tensors. Before msgspec reads the text a second time, `reading` replaces each literal with a
+string that has a prefix, the mark. In tensors, `places` then restores the literals. Elsewhere, it rejects them.
 """
 
 import re
@@ -39,7 +39,7 @@ def read_plain(text: bytes, values: int) -> tuple[Json, int]:
     Raises:
         DecodeError: the text is not JSON, contains too many values, or is nested too deeply.
     """
-    # each value except the first follows a comma or an opening bracket
+    # each value except the first value follows a comma or an opening bracket
     if len(text) > values and text.count(b",") + text.count(b"[") + text.count(b"{") > 2 * values:
         raise too_many(values)
     try:

@@ -92,7 +92,7 @@ def _traits(form: CompiledForm) -> Traits:
             versions=bool
             if any("{version}" in path for each in form.exchanges for path in each.form.accepted_paths)
             else None,
-            # the form's declaration applies to every model, whether or not the server has that model
+            # the form's declaration applies to every model name, even if the server has no model with this name
             companions=all(_names_model(form)) and form.signature is None,
             ready_as_a_whole=True,
             metadata_parts=(),

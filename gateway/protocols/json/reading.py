@@ -2,7 +2,8 @@
 value.
 
 In bodies above `json.CUT_FROM` bytes, the reader first cuts out the tensors' texts, to scan them only once. Because
-msgspec ignores duplicate keys, the reader counts colons, and checks a body with more colons than members again.
+msgspec ignores duplicate keys, the reader counts colons. If a body has more colons than members, the reader checks it
+again.
 
 Rows can take far more memory than their text: `{}` and `[]` have two bytes, but an object or a list takes 50 to 250
 bytes. Before any row becomes an object, the reader therefore estimates the memory of all rows from the body's text. The
@@ -101,7 +102,7 @@ class BodyReader:
             raise MisfitError(f"nested deeper than {json.MAX_DEPTH}") from error
         for read in self._places:
             read(value, reading)
-        # more colons: a key occurs twice or is ignored, or a string contains a colon
+        # If the text has more colons, a key occurs twice or is ignored, or a string contains a colon.
         if colons != self._members(value) + reading.members:
             members_of(text, colons)
         return reading.found(self._role)
@@ -177,8 +178,8 @@ _PATH = re.compile(r" - at `\$(.*)`$")
 
 
 def _shortened(text: str) -> str:
-    """Return the beginning and the end of an msgspec error message. The end contains the path; the part between them
-    can quote a long key."""
+    """Return the beginning and the end of an msgspec error message. The end contains the path. The omitted middle can
+    quote a long key."""
     return (
         text if len(text) <= _LONGEST_ERROR else f"{text[: _LONGEST_ERROR - _LONGEST_PATH]}...{text[-_LONGEST_PATH:]}"
     )
@@ -212,8 +213,8 @@ _MEMBER = 96
 _OPTIONAL, _REQUIRED = 32, 8
 """Memory that a missing optional member takes, and that a required member takes in addition to _MEMBER, in bytes."""
 _OBJECT, _OPEN_OBJECT = 72, 248
-"""Memory that an object takes without its members, in bytes, if the members are declared, and if any members are
-allowed (`"$*": $*`)."""
+"""Memory that an object takes without its members, in bytes. The first number applies if the members are declared, and
+the second if any members are allowed (`"$*": $*`)."""
 _LIST, _ELEMENT = 264, 72
 
 

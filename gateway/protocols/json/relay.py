@@ -78,8 +78,8 @@ class ActedUpon:
     def find(self, body: Buffer) -> Mapping[Word, str] | None:
         """Return the words in a body.
 
-        Return None if the gateway must read the entire body because it does not match, is ambiguous, or is too long to
-        search on the event loop."""
+        Return None if the gateway must read the entire body because the body does not match, is ambiguous, or is too
+        long to search on the event loop."""
         if self.names is None:
             return {}
         if len(body) > LARGE:  # a thread decodes the body
@@ -99,8 +99,8 @@ class ActedUpon:
 
 
 def _found(names: re.Pattern[bytes], body: Buffer) -> Iterator[re.Match[bytes]]:
-    """Yield each match of a pattern that begins with a quote. Bodies of numbers contain few quotes, which `find` finds
-    much faster."""
+    """Yield each match of a pattern that begins with a quote. Bodies of numbers contain few quotes, which `bytes.find`
+    finds much faster than a regular expression."""
     at = 0
     for _ in range(_MOST_QUOTES if type(body) is bytes else 0):
         at = body.find(b'"', at)  # type: ignore[union-attr]
@@ -152,8 +152,8 @@ def is_acted_upon(node: Node) -> bool:
 
 
 def _is_kept_in_objects(node: Node) -> bool:
-    """Return True if the gateway acts only upon values in objects, never in lists, and leaves all these values
-    unchanged."""
+    """Return True if all values that the gateway acts upon are in objects and not in lists, and the gateway leaves
+    these values unchanged."""
     if isinstance(node, Object):
         return all(_is_kept_in_objects(each.node) for each in node.members if not _is_dropped(each))
     if isinstance(node, Anything):
@@ -429,7 +429,7 @@ class FormRelay:
         return Message(message.method, path, Headers(fields), message.parts, query=query, deadline=request.deadline)
 
     def _reply(self, reply: Message, request: Request, target: Target) -> Message | None:
-        """Return the response for the client if its media type is one that the form declares and the client accepts.
+        """Return the response for the client if the form declares its media type and the client accepts it.
 
         Return None if the gateway must decode the response.
 

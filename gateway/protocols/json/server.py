@@ -171,8 +171,8 @@ class FormServer:
         return route is not None and route.streams
 
     def body_wants_stream(self, message: Message) -> bool:
-        """Return True if the exchange that reads the message responds with a stream, but other exchanges at its path do
-        not."""
+        """Return True if the exchange that reads the message responds with a stream, but some other exchanges at its
+        path do not."""
         route = self._routes.get(message.pattern)
         if route is None or not route.is_mixed:
             return False
@@ -250,7 +250,7 @@ class FormServer:
 
 
 def _read_for_anyone(route: _Route, message: Message) -> Request:
-    """Return the request in a message, decoded like in `decode_request`, before the listener's limits are known."""
+    """Return the request in a message, decoded as in `decode_request`, before the listener's limits are available."""
     try:
         return route.read(message, _ANY_LISTENER)
     except DecodeError as error:

@@ -4,7 +4,7 @@
 
 A string that begins with `$` is a placeholder for a part of the message. Every other scalar is a constant.
 docs/forms.md describes all placeholders. Each node stands for a value in a body. Most modules of this package use the
-nodes; `types`, `reading` and `writing` compile them.
+nodes. `types`, `reading` and `writing` compile them.
 """
 
 import json
@@ -99,7 +99,7 @@ class Constant:
 
 @frozen
 class Anything:
-    """`$_`, which stands for any JSON. In bodies that the gateway writes, `written` is the value here."""
+    """`$_`, which stands for any JSON. `written` is the value at this position in bodies that the gateway writes."""
 
     written: Json = MISSING
 
@@ -201,9 +201,9 @@ def walk_all(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def rows_of_tensor(node: Node) -> tuple[TensorPlace, int] | None:
-    """If `node` is a tensor surrounded only by row lists, return the tensor and the number of these lists, which is 2
-    for `[[$x, ...], ...]`. The text of such nodes is the nested list of the tensor itself. Return None for every other
-    node."""
+    """If `node` is a tensor surrounded only by row lists, return the tensor and the number of these lists. For example,
+    the number is 2 for `[[$x, ...], ...]`. The text of such a node is the nested list of the tensor itself. Return None
+    for every other node."""
     rows = 0
     while isinstance(node, RowList):
         node, rows = node.row, rows + 1
@@ -235,7 +235,8 @@ RESERVED_NAMES = frozenset({"any", "param", "params", *(word.value[1:].partition
 
 
 def parse_body(template: Template, role: Role, place: Place) -> tuple[Node, ...]:
-    """Return the alternatives of a body's template, which are the template itself, or the templates in `{$any: [...]}`.
+    """Return the alternatives of a body's template. The result is the template itself, or the templates in `{$any:
+    [...]}`.
 
     Raises:
         FormError: the template contains an error. The message gives its position and a remedy.

@@ -57,9 +57,9 @@ def filled(wanted: Shape, elements: int) -> Shape | None:
 
 # --- Numbers in strings: `["0", "1.5"]` (`$x|numbers`) and `"0,1.5"` (`$x|commas`) ---
 
-# To avoid a Python object for each number, blanks or brackets replace the quotes in the text, and the ordinary reader
-# of numbers reads the result. This reader cannot detect a string with several numbers, so commas and brackets within
-# quotes are rejected first.
+# To avoid a Python object for each number, these functions replace the quotes in the text by blanks or brackets, and
+# the ordinary reader of numbers reads the result. This reader cannot detect a string with several numbers, so the
+# functions first reject commas and brackets within quotes.
 
 _PIECE = 2**20
 """Number of bytes to process in one step."""

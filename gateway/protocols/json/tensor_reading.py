@@ -28,7 +28,7 @@ from gateway.protocols.json.tensor_form import TensorForm, filled, fits, numbers
 
 _OPENING, _BRACE = ord("["), ord("{")
 _WHOLE = 2**22
-"""Maximum size of a list that simdjson reads in one step, in bytes. simdjson needs 14 bytes of memory per byte of text.
+"""Maximum size of a list that simdjson reads in one step, in bytes. simdjson uses 14 bytes of memory per byte of text.
 `array` reads larger lists in pieces."""
 _MOST_BYTES = 8
 """Maximum size of an element in raw form, in bytes. The element's text has at least two bytes."""

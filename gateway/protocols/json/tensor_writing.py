@@ -23,7 +23,7 @@ from gateway.protocols.json.tensor_form import TensorForm, filled, fits, text_wi
 
 
 class ElementStyle(Struct, frozen=True):
-    """The style in which elements are written.
+    """The style of the written elements.
 
     `nan` determines how NaN and infinities are written (see `number_pieces`), and `translate` determines how BYTES are
     written."""
@@ -145,7 +145,8 @@ _WRITERS: Mapping[Spelling, Callable[[TensorForm, Tensor, ElementStyle], tuple[b
 
 
 def write_rows(form: TensorForm, tensor: Tensor, lead: Shape, style: ElementStyle) -> list[bytes]:
-    """Return the JSON text of each part of a tensor in rows, for all indices of its first dimensions, `lead`.
+    """Return the JSON text of each part of a tensor in rows, for all indices of its first dimensions. `lead` contains
+    the sizes of these dimensions.
 
     Raises:
         GatewayError: the errors of `write_tensor`; INVALID_ARGUMENT if the tensor's first dimensions differ from
@@ -257,7 +258,8 @@ def _npy(tensor: Tensor, what: str) -> bytes:
 
 
 def _parts(tensor: Tensor, lead: Shape) -> list[Tensor]:
-    """Return the parts of a tensor for all indices of its first dimensions, `lead`."""
+    """Return the parts of a tensor for all indices of its first dimensions. `lead` contains the sizes of these
+    dimensions."""
     count, shape, data = prod(lead), tensor.shape[len(lead) :], memoryview(tensor.data)
     size = len(data) // count if count else 0
     return [Tensor("", tensor.datatype, shape, data[at * size : (at + 1) * size]) for at in range(count)]

@@ -62,7 +62,7 @@ class BodyType:
 def body_type(node: Node, *, ignore_unknown: bool) -> BodyType:
     """Return the type of a body with this template.
 
-    If `ignore_unknown` is True, members that are not in the template are ignored."""
+    If `ignore_unknown` is True, the type ignores members that are not in the template."""
     compiled = _Compiler(ignore_unknown).compile(node, 0)
     decode = None if compiled.kind is Raw else msgspec.json.Decoder(compiled.kind).decode
     members = compiled.members
@@ -230,7 +230,7 @@ def _decoded_member(member: Member, decode: Callable[[bytes], Any]) -> Get:
 
 
 def _count(counts: list[tuple[str, bool, int | Callable[[Any], int]]]) -> int | Callable[[Any], int]:
-    """Return the number of members in an object with these fields, including the fields themselves."""
+    """Return the number of members in an object with these fields, counting the fields themselves."""
     fixed = sum(1 + inner for _, optional, inner in counts if not optional and not callable(inner))
     further = [(attrgetter(name), inner) for name, optional, inner in counts if optional or callable(inner)]
     if not further:

@@ -71,13 +71,13 @@ class PlacedContents(Struct, frozen=True):
 
 
 Pieces: TypeAlias = Sequence[bytes] | None
-"""The text of a value in pieces, or None if the value is not written."""
+"""The text of a value in pieces, or None if the template does not write the value."""
 
 
 @frozen
 class _Writer:
-    """Two functions that write one node: `whole` writes the node once, and `rows` once for each index of the rows
-    around it.
+    """Two functions that write one node. `whole` writes the node once, and `rows` writes it once for each index of the
+    rows around it.
 
     The Shape contains the numbers of rows."""
 
@@ -200,8 +200,8 @@ class _Member:
     writer: _Writer
     optional: bool
     is_there: Callable[[PlacedContents], bool] | None
-    """A function that returns True if the message contains a value for the list or the object. None if the member is
-    always written."""
+    """A function that returns True if the message contains a value for the list or the object, or None for a member
+    that is always written."""
 
 
 _CONTAINERS = Object | RowList | FixedList

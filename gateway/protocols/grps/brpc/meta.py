@@ -25,7 +25,7 @@ SERVICES = frozenset({SERVICE, "GrpsBrpcService"})
 """The names of the service. Real servers also accept the name without its package."""
 
 METHODS = {name: operation for name, operation in schema.METHODS.items() if operation is not Operation.STREAM}
-"""The methods.
+"""The operations by method name.
 
 PredictStreaming is missing because grps offers it only over gRPC. PredictByHttp is missing because real servers never
 respond to it over baidu_std."""

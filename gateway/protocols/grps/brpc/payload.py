@@ -24,7 +24,7 @@ _PROTOBUF = 0
 _JSON = (1, 2)
 """The content types of brpc's own JSON mapping and protobuf's JSON mapping. brpc 1.17 accepts both in requests.
 
-Its responses are always in protobuf."""
+The responses of brpc are always in protobuf."""
 
 
 def decompressed(message: Message, frame: Frame, limits: Limits) -> Frame:
@@ -134,7 +134,7 @@ def inflate(message: Message, limits: Limits, take: Callable[[int], None] = _tak
     Before the function allocates memory, it calls `take` with the number of bytes to allocate.
 
     Raises:
-        DecodeError: the payload or the checksum is invalid, or the library for it is not installed.
+        DecodeError: the payload or the checksum is invalid, or the required library is not installed.
         GatewayError: RESOURCE_EXHAUSTED if the decompressed payload exceeds the limits, or the error that `take`
             raises.
     """
@@ -186,7 +186,8 @@ def _pieces(buffers: list[memoryview]) -> Iterator[bytes]:
 
 
 def _zlib(coding: str, payload: memoryview, limits: Limits, take: Callable[[int], None]) -> bytearray:
-    # This is stricter than brpc's own server, which treats a payload that is not gzip data as an empty message.
+    # This function is stricter than brpc's own server, which treats a payload that is not gzip data as an empty
+    # message.
     whole = bytearray()
     for piece in inflation.inflated(payload, coding, limits, _PAYLOAD):
         take(len(piece))

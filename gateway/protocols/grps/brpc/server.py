@@ -34,7 +34,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     Raises:
         DecodeError: the frame, its compression, its checksum or its GrpsMessage is invalid, or a method other than
             Predict has an attachment.
-        GatewayError: UNIMPLEMENTED for an unknown method; RESOURCE_EXHAUSTED if the frame or its decompressed
+        GatewayError: UNIMPLEMENTED if the method is unknown; RESOURCE_EXHAUSTED if the frame or its decompressed
             payload exceeds the limit.
     """
     if not is_whole(message):

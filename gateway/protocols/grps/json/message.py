@@ -206,8 +206,9 @@ _WRITERS: dict[Payload, Callable[[tuple[Tensor, ...], str, str], object]] = {
 
 # --- Reading by type ---
 
-# The types have their names in `grps.proto`. `Raw` is the text of a tensor's elements. {"gtensors": {"tensors":
-# [{"name": "x", "dtype": "DT_FLOAT32", "shape": [2], "flat_float32": [1.5, 2.5]}]}}
+# The types have their names in `grps.proto`. `Raw` is the text of a tensor's elements.
+#
+#   {"gtensors": {"tensors": [{"name": "x", "dtype": "DT_FLOAT32", "shape": [2], "flat_float32": [1.5, 2.5]}]}}
 
 
 class _GenericTensor(Struct):

@@ -171,8 +171,8 @@ def _elements(entry: Entry, datatype: Datatype, what: str) -> Array:
 def _check_count(count: int, shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
     """Raise DecodeError if `count` elements do not fill `shape`.
 
-    Raise GatewayError (RESOURCE_EXHAUSTED) if the tensor exceeds `limit` bytes: the two bytes of `0,` become eight
-    bytes of FP64."""
+    Raise GatewayError (RESOURCE_EXHAUSTED) if the tensor exceeds `limit` bytes. A tensor can be larger than its text,
+    because the two bytes of `0,` become eight bytes of FP64."""
     if count != prod(shape):
         raise DecodeError(f"{what}: {count} elements, but shape {list(shape)} takes {prod(shape)}")
     size = count * (datatype.size or 4)
@@ -207,7 +207,8 @@ def write_tensor(tensor: Tensor, nan: str, what: str) -> Entry:
     """Return a tensor of `gtensors`, without members that have default values.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for NaN or an infinity if `nan` is `error`. The message calls the tensor `what`.
+        GatewayError: INVALID_ARGUMENT if the tensor contains NaN or an infinity and `nan` is `error`. The message calls
+        the tensor `what`.
     """
     dtype = DTYPES[tensor.datatype]
     entry: Entry = {"name": tensor.name} if tensor.name else {}
@@ -225,14 +226,14 @@ def _write_elements(tensor: Tensor, nan: str, what: str) -> object:
         return json.placed(json.string_pieces(lists))
     values = tensor.array.reshape(-1)
     if tensor.datatype is Datatype.INT64:
-        # "int64 [..] JSON value will be a decimal string": both servers print it in this way
+        # "int64 [..] JSON value will be a decimal string": both servers print it like this
         pieces = (values[at : at + json.PIECE].tolist() for at in range(0, len(values), json.PIECE))
         return json.placed(json.string_pieces(list(map(str, piece)) for piece in pieces))
     return json.numbers(values, nan, what)
 
 
 def write_ndarray(tensor: Tensor, nan: str) -> object:
-    """Return a message's `ndarray`. Raise the same errors as `write_tensor`."""
+    """Return a message's `ndarray`. Raise the errors of `write_tensor`."""
     return json.numbers(tensor.array, nan, f"output {tensor.name or 0!r}")
 
 
@@ -312,7 +313,8 @@ def write_gmap(tensors: tuple[Tensor, ...], nan: str) -> dict[str, dict[str, obj
     """Return a message's `gmap`, without empty maps.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for NaN or an infinity if `nan` is `error`. The message contains the key.
+        GatewayError: INVALID_ARGUMENT if an entry is NaN or an infinity and `nan` is `error`. The message contains the
+        key.
     """
     maps: dict[str, dict[str, object]] = {}
     for name, key, value in gmap.entries(tensors):

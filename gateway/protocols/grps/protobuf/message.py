@@ -58,8 +58,8 @@ def read_message(body: Buffer, limit: int) -> GrpsMessage:
     FP32 and FP64 tensors of large messages are views of `body`. `limit` is the maximum number of bytes of all tensors.
 
     Raises:
-        DecodeError: the body is not a GrpsMessage, or has an unknown field instead of data, or a tensor whose elements
-            do not match its dtype and shape.
+        DecodeError: the body is not a GrpsMessage, or has an unknown field instead of data, or contains a tensor whose
+            elements do not match its dtype and shape.
         GatewayError: RESOURCE_EXHAUSTED if the tensors exceed the limit.
     """
     message = bytes(body) if len(body) <= _COPIED else memoryview(body)
@@ -239,8 +239,8 @@ def write_message(message: GrpsMessage) -> tuple[Buffer, ...]:
     from `client.encode_request` or `server.encode_response`, so its payload can hold the tensors.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if grps cannot represent a tensor (the message says which); UNIMPLEMENTED for an
-            ndarray.
+        GatewayError: INVALID_ARGUMENT if grps cannot represent a tensor (the message says which); UNIMPLEMENTED if the
+            payload is an ndarray.
     """
     head = b"" if message.status is None else write_field(_STATUS, _write_status(message.status))
     if message.model:
@@ -273,8 +273,8 @@ _WRITERS: dict[Payload, Callable[[Sequence[Tensor]], tuple[Parts, int]]] = {
     Payload.NDARRAY: _refuse_ndarray,
     Payload.GMAP: _write_gmap,
 }
-"""The writer of each payload. It returns the payload in parts, of which the first is small, and the payload's size in
-bytes."""
+"""The writer of each payload. A writer returns the payload in parts, of which the first is small, and the payload's
+size in bytes."""
 
 
 # --- Status ---

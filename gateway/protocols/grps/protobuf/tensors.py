@@ -111,12 +111,12 @@ def read_tensor(message: Buffer, position: int, allowance: MessageAllowance) -> 
         raise DecodeError(f"{what}: dtype is {dtype}, expected one of {expected}")
     pieces = lists.pop(ELEMENTS[datatype], ())
     if lists or (count and datatype is not BYTES):
-        # Real servers do not check this, and run the model without the elements.
+        # Real servers do not make this check, and run the model without the elements.
         filled, own = _MEMBERS[next(iter(lists), _FIELDS.strings)], DTYPES[datatype]
         raise DecodeError(f"{what}: {filled} is filled, but {own.name} takes {own.member}")
     shape = read_shape(dimensions, what)
     elements = prod(shape)
-    # for BYTES only the length prefixes: all other bytes of the tensor are in the message
+    # for BYTES, only the length prefixes count, because all other bytes of the tensor are in the message
     allowance.spend_tensor(elements * (datatype.size or _LENGTH.size), what)
     packed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if datatype in _WIDTHS:

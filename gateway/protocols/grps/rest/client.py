@@ -129,9 +129,9 @@ def _read_reply(reply: Message, limits: Limits, *, is_stream: bool) -> GrpsMessa
 
 
 def _read_octets(body: Buffer, limits: Limits, is_stream: bool) -> GrpsMessage:
-    """Return the message in an `application/octet-stream` body: bin_data, unless the body is a JSON GrpsMessage. In a
-    stream, this GrpsMessage can be any message. Outside a stream, it can only be an error, because the C++ server sends
-    errors with the request's content type."""
+    """Return the message in an `application/octet-stream` body. The body is bin_data, unless it is a JSON GrpsMessage.
+    In a stream, this GrpsMessage can be any message. Outside a stream, it can only be an error, because the C++ server
+    sends errors with the request's content type."""
     if not begins_object(body) or not (is_stream or len(body) <= _MAX_ERROR_SIZE):
         return bin_data_message(body)
     try:
@@ -147,8 +147,8 @@ def _read_octets(body: Buffer, limits: Limits, is_stream: bool) -> GrpsMessage:
 
 
 def _is_grps_message(body: Buffer) -> bool:
-    """Return whether an undecodable JSON object was meant to be a GrpsMessage, because it contains an object under a
-    key that only a GrpsMessage uses."""
+    """Return whether an undecodable JSON object is probably a GrpsMessage, because it contains an object under a key
+    that only a GrpsMessage uses."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:

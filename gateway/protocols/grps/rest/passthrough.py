@@ -17,7 +17,7 @@ credentials."""
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """Return the client's Request, which is always for a stream. Raise DecodeError for an invalid query."""
+    """Return the client's Request, which is always for a stream. Raise DecodeError if the query is invalid."""
     # "customized HTTP can only specify the model in the query"
     return Request(Operation.STREAM, read_model(message.query) or listener.model, origin=message)
 

@@ -141,7 +141,7 @@ _SUCCESS = re.compile(
 )
 """The beginning of almost every response from both servers and the gateway."""
 
-# Each word is paired with the position of a letter in it that is rare in bodies.
+# Each word is paired with the position of one of its letters that is rare in bodies.
 _MODEL = (b'"model"', 1)
 _ALIAS = re.compile(rb'"(?=[fsb])(?:flat_double|flat[A-Z][A-Za-z0-9]+|strData|binData|s(?:[SBFD]|I32|I64))"')
 """Members that the gateway reads but a real server skips: names in lowerCamelCase, and the specification's own name for

@@ -68,7 +68,7 @@ def decode_request(message: Message, listener: ListenerSettings, control: Stream
 def _decode_inference(message: Message, query: Query, listener: ListenerSettings, control: StreamControl) -> Request:
     is_stream = control.asks(message, query)
     if is_stream and query.returns_ndarray:
-        # the message of both servers
+        # both servers send this message
         raise DecodeError("Bad Request, err: Streaming and ret ndarray are not supported at the same time.")
 
     def read(body: Buffer) -> Request:

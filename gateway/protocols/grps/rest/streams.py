@@ -1,6 +1,7 @@
 """Handles streams in grps-rest: how a client requests a stream, the stream's content type, and how its body is split.
 
-A grps server is configured under `streaming_ctrl`, a listener or a backend under `settings`.
+The stream settings of a grps server are under `streaming_ctrl`, and the settings of a listener or a backend are under
+`settings`.
 """
 
 import re
@@ -132,9 +133,11 @@ def read_settings(values: Mapping[str, str]) -> StreamControl:
     return StreamControl(mode, key.lower() if mode == HEADER else key, content_type)
 
 
-# --- Framing --- A streamed body contains JSON objects without delimiters, with bytes of bin_data between them. Only
-# the end of an HTTP chunk separates bytes from the data after them. The nesting of braces determines where objects end,
-# independent of chunks.
+# --- Framing ---
+#
+# A streamed body contains JSON objects without delimiters, with bytes of bin_data between them. Only the end of an HTTP
+# chunk separates bytes from the data after them. The nesting of braces determines where objects end, independent of
+# chunks.
 
 _MAX_BLANKS = 64
 """Maximum number of blanks before an object. A chunk that begins with more blanks counts as bytes."""
@@ -203,7 +206,7 @@ class JsonCutter:
         return self._buffer[:1] == b"{"
 
     def _reaches_end(self) -> bool:
-        """Return whether the object is complete; in that case it ends at `_scanned`."""
+        """Return whether the object is complete. A complete object ends at `_scanned`."""
         buffer = self._buffer
         while found := (_IN_STRING if self._in_string else _OUTSIDE_STRINGS).search(buffer, self._scanned):
             mark, self._scanned = buffer[found.start()], found.end()

@@ -31,8 +31,8 @@ OPERATIONS = {
 }
 """The operation of each pattern except inference.
 
-The gateway accepts GET and POST for all of them, because the Python server accepts "GET, POST", and the C++ server
-"any".
+The gateway accepts GET and POST for all these patterns, because the Python server accepts "GET, POST", and the C++
+server "any".
 """
 
 METRICS_SERIES = f"GET {_ROOT}/monitor/series"

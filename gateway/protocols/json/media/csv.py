@@ -17,7 +17,7 @@ cells of the column together determine how they are read:
 - Otherwise, the values are strings.
 
 Empty lines after the last row are ignored. An empty cell is NaN in a column of numbers, and the empty string in a
-column of strings. Blanks around a number are allowed. In a string, they are part of the value (RFC 4180, section 2,
+column of strings. Blanks around a number are allowed. In a string, blanks are part of the value (RFC 4180, section 2,
 rule 4).
 """
 
@@ -42,7 +42,8 @@ from gateway.protocols.json.media.lines import in_pieces
 KindOf: TypeAlias = Callable[[str], Kind | None]
 """A function that returns the kind of a column's datatype.
 
-Its argument is the column's name, or `0`, `1`, ... without a header. It returns None if the column has no datatype."""
+The argument is the column's name, or `0`, `1`, ... without a header. The result is None if the column has no
+datatype."""
 
 _Convert: TypeAlias = Callable[[list[str]], list[str] | None]
 """A function that converts cells of a column to JSON texts. It returns None if a cell does not fit the column's
@@ -75,8 +76,8 @@ def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: in
       row.
 
     Raises:
-        DecodeError: the body is not CSV or not UTF-8, has rows of several lengths, a header without rows or with a
-            duplicate name, or a cell that does not fit its column's datatype. The message contains the line number.
+        DecodeError: the body is not CSV, is not UTF-8, has rows of several lengths, has a header without rows or with a
+            duplicate name, or has a cell that does not fit its column's datatype. The message contains the line number.
         GatewayError: RESOURCE_EXHAUSTED if the table has more columns, the text is longer, or a row has more than 2**20
         numbers.
     """
@@ -274,8 +275,8 @@ _SORTS: dict[_Convert, str] = {_numbers: "number", _booleans: "boolean (true or 
 
 
 def _converters(rows: CsvRows, kinds: list[Kind | None]) -> list[_Convert]:
-    """Return the functions that convert the cells of each column. The column's kind determines the function, or if the
-    kind is None, the format of all its cells."""
+    """Return the functions that convert the cells of each column. The column's kind determines the function. If the
+    kind is None, the format of all cells of the column determines it."""
     unknown = {at for at, kind in enumerate(kinds) if kind is None}
     looks: dict[int, _Convert] = {}
     for batch in rows.batches() if unknown else ():
@@ -363,7 +364,7 @@ def _lines(rows: list[list[str]]) -> bytes:
 
 
 def _number_lines(text: bytes) -> bytes | None:
-    """Return the lines of a list of numbers, or of a list of such lists. Return None if it contains anything else."""
+    """Return the lines of a list of numbers, or of a list of such lists. Return None for any other text."""
     if any(mark in text for mark in (b'"', b"{", b"u", b"[]", b"[[[")):  # `u` is in null and in booleans
         return b"" if text == b"[]" else None
     lines = text[2:-2].replace(b"],[", b"\n") if text.startswith(b"[[") else text[1:-1].replace(b",", b"\n")

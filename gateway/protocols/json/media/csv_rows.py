@@ -182,7 +182,7 @@ def _bare(piece: bytes) -> _Cut | None:
 
 
 def _quoted(octets: _Bytes, at: int, end: int, inside: bool) -> _Cut | None:
-    """Split a piece with quotes. `inside` is True if it begins inside a quoted cell."""
+    """Split a piece with quotes. `inside` is True if the piece begins inside a quoted cell."""
     piece = octets[at:end]
     before, after = _beside(octets, at - 1, end - 1), _beside(octets, at + 1, end + 1)
     quotes = piece == _QUOTE
@@ -218,7 +218,7 @@ def counted(cells: int) -> str:
 def next_row(text: bytes, at: int, line: int, columns: int = _MOST_CELLS) -> tuple[list[Cell], int]:
     """Return the cells of the row that begins at `at` in `line`, and the end of the row.
 
-    If the row has quotes, reading stops shortly after `columns`, because the row cannot consist of numbers only.
+    If the row has quotes, reading stops shortly after `columns`, because the row cannot consist of numbers alone.
 
     Raises:
         DecodeError: the line is empty, or has a misplaced quote or carriage return.
@@ -282,8 +282,7 @@ def _end_of_quoted(text: bytes, at: int, line: int) -> int:
 
 
 def _end_of(pattern: "re.Pattern[bytes]", text: bytes, at: int) -> int:
-    """Return the end of the match at `at`, or of a part of the match. Long matches are done in parts, because matching
-    blocks all other threads."""
+    """Return the end of the match at `at`, or of a part of a long match, because matching blocks all other threads."""
     found = pattern.match(text, at, at + BLOCK)
     assert found is not None  # the patterns also match an empty string
     return found.end()

@@ -1,8 +1,8 @@
 """Converts the parts of form data, or the fields of a web form, to the JSON text of an object with one member for each
 part or field, and back.
 
-The JSON form determines the kind of each part: a text, a JSON document (as in BentoML), or a file, whose bytes become
-base64 in the JSON.
+The JSON form determines the kind of each part, which is a text, a JSON document (as in BentoML), or a file. The bytes
+of a file become base64 in the JSON.
 """
 
 import json

@@ -21,13 +21,13 @@ _LIST = msgspec.json.Decoder(list[Raw])
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _LENIENT = json.JSONDecoder()
 
-# Also matches strings, so that literals in them are skipped. Possessive, so no input causes backtracking.
+# Also matches strings, to skip the literals in them. Possessive, so no input causes backtracking.
 _LITERAL = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|\b(?:NaN|nan|Infinity|inf)\b', re.DOTALL)
 
 
 def check_document(text: bytes, what: str) -> None:
-    """Raise DecodeError, which refers to the text as `what`, unless `text` is exactly one document. Two documents
-    inserted in another text could count as two values. The text's reader checks for duplicate members and invalid
+    """Raise DecodeError, which refers to the text as `what`, unless `text` is exactly one document. Two documents,
+    inserted into another text, could count as two values. The text's reader checks for duplicate members and invalid
     characters in strings."""
     try:
         DOCUMENTS.decode(text)
@@ -89,7 +89,7 @@ def _elements_with_nan(text: str) -> Iterator[str]:
 
 
 def members(text: bytes) -> Mapping[str, bytes]:
-    """Return the texts of the members of the object in `text`, compact JSON that the gateway has written."""
+    """Return the texts of the members of the object in `text`, which is compact JSON that the gateway has written."""
     try:
         return {key: bytes(value) for key, value in _OBJECT.decode(text).items()}
     except msgspec.DecodeError:

@@ -18,13 +18,13 @@ _END = re.compile(r"[ \t]*+(?:,|\Z)")
 _WEIGHT = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")
 _ESCAPED = re.compile(r"\\(.)")
 
-_MOST_RANGES = 256  # browsers send about ten
+_MOST_RANGES = 256  # browsers send about ten ranges
 
 
 @frozen
 class MediaType:
-    """A media type, or a range of media types, in which `subtype` or both the type and the subtype are `*`. Names are
-    in lower case."""
+    """A media type, or a range of media types, in which the subtype, or both the type and the subtype, are `*`. Names
+    are in lower case."""
 
     type: str
     subtype: str

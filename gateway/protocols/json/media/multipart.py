@@ -98,7 +98,7 @@ def _boundary(content_type: str) -> bytes:
 
 def _part(data: bytes, start: int, end: int, number: int) -> FormPart:
     """Return the part between two boundaries."""
-    # `start - 2`: the headers also end in a part without headers, which begins with an empty line
+    # `start - 2` also finds the end of the headers in a part without headers, which begins with an empty line
     head_end = data.find(b"\r\n\r\n", start - 2, min(end, start + _MOST_HEAD))
     if head_end < 0:
         raise DecodeError(f"part {number} of the form data: its headers do not end within {_MOST_HEAD} bytes")

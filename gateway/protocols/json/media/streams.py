@@ -23,12 +23,13 @@ class LineCutter:
     """Splits a stream of bytes into lines of at most `limit` bytes each. The class implements MessageSplitter of
     `core.protocol`, which the HTTP connector calls.
 
-    It skips blank lines, because servers send them to keep a connection open. The last line needs no line end."""
+    The class skips blank lines, because servers send them to keep a connection open. The last line needs no line
+    end."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._line = bytearray()
-        """The line whose end has not arrived."""
+        """The beginning of the line whose end has not arrived."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
         """Return the lines that `data` completes, without their line ends.

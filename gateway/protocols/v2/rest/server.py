@@ -133,9 +133,11 @@ def _read_outputs(entries: Sequence[RequestOutput]) -> tuple[tuple[RequestedOutp
     return tuple(outputs.values()), binary_data
 
 
-# --- generate and streams --- Triton and MLServer both serve the paths `generate` and `generate_stream`. In Triton's
-# requests, inputs are members of one object. MLServer's requests, including requests at `infer_stream`, are in the
-# format of `infer`, with a list `inputs` of objects.
+# --- generate and streams ---
+#
+# Triton and MLServer both serve the paths `generate` and `generate_stream`. In Triton's requests, inputs are members of
+# one object. MLServer's requests, including requests at `infer_stream`, are in the format of `infer`, with a list
+# `inputs` of objects.
 
 # in a JSON string, a backslash would precede each quote
 _INPUTS = re.compile(rb'"inputs"[ \t\r\n]*+:[ \t\r\n]*+\[[ \t\r\n]*+\{')
