@@ -23,7 +23,7 @@ POLL = 1.0
 
 
 class AskedEngine:
-    """The engine of one backend. After consecutive failures, the pauses before the next query get longer."""
+    """The engine of one backend. The pause before the next query grows with each consecutive failure."""
 
     def __init__(self, settings: ServersSettings, open_engine: OpenEngine, clock: Callable[[], float]) -> None:
         self._settings = settings

@@ -20,8 +20,8 @@ _CODES: dict[Status, ErrorCode] = {
 """The codes that the gateway sends. Every other Status becomes INTERNAL. `_REASONS` lists the codes that the gateway
 receives."""
 
-# A kubemo server sends INTERNAL for most invalid requests, and SHAPE only for one of its own errors, so the Reason can
-# be wrong. `decode_error` therefore includes the code in the message.
+# A kubemo server sends INTERNAL for most invalid requests, and SHAPE only for one of its own errors. The Reason can
+# therefore be wrong, and `decode_error` includes the code in the message.
 _REASONS: dict[int, Reason] = {
     ErrorCode.PROTOCOL: Reason.INVALID_OUTPUT,
     ErrorCode.SUBTYPE: Reason.INVALID_OUTPUT,

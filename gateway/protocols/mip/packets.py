@@ -54,7 +54,7 @@ FRAMING = Framing(HEADER.size, remaining_size, magic=bytes((VERSION,)))
 def encode_packet(
     kind: int, subtype: int, payload: Iterable[Buffer] = (), reserved: int = CallsAtOnce.UNSAID
 ) -> Message:  # fmt: skip
-    """Return a packet with the payload whose pieces are `payload`.
+    """Return a packet. `payload` contains the pieces of its payload.
 
     Raises:
         GatewayError: RESOURCE_EXHAUSTED if the payload is 4 GiB or larger.

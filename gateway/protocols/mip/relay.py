@@ -43,11 +43,12 @@ def request(message: Message, request: Request, target: Target) -> Message:
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
     """Return the packet for the client.
 
-    Return None if the gateway must decode the packet because its batch size differs from the request's, or because its
-    TLVs do not match its counts. kubemo's server sends wrong counts if a model's numbers of inputs and outputs differ.
+    Return None if the gateway must decode the packet because its batch size differs from the batch size of the request,
+    or because its TLVs do not match its counts. kubemo's server sends wrong counts if a model's numbers of inputs and
+    outputs differ.
 
     Raises:
-        DecodeError, GatewayError: the packet is an error or is not a response, as in `client.decode_response`.
+        DecodeError, GatewayError: the errors of `client.decode_response`.
     """
     header, body = reply.parts
     _, kind, subtype, _, _ = HEADER.unpack(header)

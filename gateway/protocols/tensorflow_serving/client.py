@@ -34,8 +34,8 @@ _PATHS = {
 
 
 def _method(request: Request) -> str:
-    """Return the method that runs the model. The first of these methods applies: the method that the route's `payload`
-    selects, the method of a client that speaks this protocol, and Predict."""
+    """Return the method that runs the model. The result is the method that the route's `payload` selects, or else the
+    method of a client that speaks this protocol, or else Predict."""
     if request.translate.payload:
         return request.translate.payload
     return request.origin.called if isinstance(request.origin, ExampleMessage) else Payload.PREDICT

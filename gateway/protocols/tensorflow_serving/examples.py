@@ -78,8 +78,8 @@ def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
         if alike is not None:
             return alike
     shared = _read_example(context, "the context", count) if context else {}
-    # the examples are not collected in a list: a view of a message takes more memory than the result of an example
-    # without features
+    # the examples are not collected in a list, because a view of a message takes more memory than the result of an
+    # example without features
     examples = (
         given[each.value : each.end]
         for given in lists
@@ -261,7 +261,7 @@ def _packed_rows(tensor: Tensor, rows: int, size: int) -> list[Buffer]:
 
 
 def _as_feature(tensor: Tensor, what: str) -> Tensor:
-    """Return the tensor in the datatype of a feature: BYTES, FP32 or INT64."""
+    """Return the tensor in the datatype of a feature, which is BYTES, FP32 or INT64."""
     if not tensor.name:
         raise invalid_input("an input has no name; a feature of an example has one")
     if tensor.datatype in _NUMBERS:

@@ -287,10 +287,10 @@ def _write_values(outputs: Mapping[str, Tensor], examples: int) -> bytes:
 
 
 def _write_numbers(raw: bytes, key: bytes) -> bytes:
-    """Return one field 1 for each FP32 number.
+    """Return a field with the number 1 for each FP32 number.
 
-    Each field is a message that contains the number in a field with the tag `key`. A long list includes zeros, which
-    gives all fields the same length."""
+    Each field is a message that contains the number in a field with the tag `key`. In a long list, the function also
+    writes zeros, which gives all fields the same length."""
     count = len(raw) // _FP32.size
     if count <= _FEW:
         values = (raw[at : at + _FP32.size] for at in range(0, len(raw), _FP32.size))

@@ -130,7 +130,7 @@ def decode_metadata(reply: Message, request: Request) -> Signature:
 
 
 def _check_size(body: Buffer) -> None:
-    """Raise DecodeError for a response that is too large for metadata."""
+    """Raise DecodeError if a response is too large for metadata."""
     if len(body) > Allowance.BYTES:
         raise DecodeError(f"the reply has {len(body)} bytes; expected at most {Allowance.BYTES} of metadata")
 

@@ -34,7 +34,7 @@ class Servable:
 
 
 def as_number(version: str) -> int | None:
-    """Return a version as a number, or None for a label. Raise ValueError for a number that does not fit in 64 bits."""
+    """Return a version as a number, or None for a label. Raise ValueError if a number does not fit in 64 bits."""
     if not _is_number(version):
         return None
     if len(version) > _MOST_DIGITS or not _INT64_MIN <= int(version) <= _INT64_MAX:

@@ -10,10 +10,11 @@ The module reads a tensor without copying it from the buffer, and writes a tenso
 | FP16, BF16                    | `half_val`                | varints of their bits                                  |
 | BYTES                         | `string_val`              | one field for each element                             |
 
-Senders can also use `tensor_content`, the raw form itself, for all datatypes except BYTES. If a list is shorter than
-the shape, its last element is repeated. A tensor without any element consists of zeros or empty strings. Clients write
-constants in this way. TensorFlow cuts longer lists, ignores lists of another data type, and lets integers wrap around.
-The gateway rejects these tensors, because the model would not receive the values that the client sent.
+Senders can also use `tensor_content`, which contains the raw form itself, or for BYTES, the lengths as varints and then
+the bytes. If a list is shorter than the shape, its last element is repeated. A tensor without any element consists of
+zeros or empty strings. Clients write constants in this way. TensorFlow cuts longer lists, ignores lists of another data
+type, and lets integers wrap around. The gateway rejects these tensors, because the model would not receive the values
+that the client sent.
 """
 
 from collections.abc import Callable
@@ -169,7 +170,7 @@ def read_tensor(message: Buffer, name: str, what: str, allowance: TensorAllowanc
     if datatype is None:
         raise _unknown_data_type(dtype, what)
     elements = prod(shape)
-    # for BYTES only the length prefixes: all other bytes of the tensor are in the message
+    # for BYTES, only the length prefixes count, because all other bytes of the tensor are in the message
     allowance.spend_tensor(elements * (datatype.size or _LENGTH.size), what)
     pieces = lists.pop(LISTS[datatype], ())
     if lists or (count and datatype is not BYTES):

@@ -115,8 +115,8 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     Outputs of Evaluate have neither names nor a datatype. A derivative is one tensor.
 
     The gateway ignores Content-Type, because the Python server sends numbers as text/plain. Only a 2xx status is a
-    success. The Python and the C++ client ignore the status, and treat an `error` under status 200 as an error, but no
-    known server sends an `output` under another status.
+    success. The Python and C++ clients ignore the status, and treat an `error` with status 200 as an error, but no
+    known server sends an `output` with another status.
 
     Raises:
         DecodeError: the body is not a valid response to the request.

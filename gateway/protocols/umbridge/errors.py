@@ -23,8 +23,8 @@ from gateway.core.messages import JSON_HEADERS, Headers, Message
 from gateway.core.protocol import Target
 from gateway.core.requests import Request
 
-# Every Reason needs a row. If several rows contain the same status and type, these are decoded as the Reason of the
-# first row.
+# Every Reason needs a row. If several rows contain the same status and type, the gateway decodes this pair as the
+# Reason of the first row.
 _STATUS_AND_TYPE: dict[Reason, tuple[int, str]] = {
     Reason.INVALID_INPUT: (400, "InvalidInput"),
     Reason.MODEL_NOT_FOUND: (400, "ModelNotFound"),
@@ -104,7 +104,7 @@ def decode_error(error: Json, message: Message) -> GatewayError:
 def decode_error_reply(message: Message, target: Target) -> GatewayError:
     """Return the GatewayError for a response whose HTTP status is not 2xx.
 
-    If the model raises an exception, the response is not JSON: the Python server sends 500 and plain text; the C++
+    If the model raises an exception, the response is not JSON. The Python server sends 500 and plain text. The C++
     server sends 500, an empty body, and the message in the header EXCEPTION_WHAT."""
     try:
         body = read(message.body, {}, values=target.limits.json_values, literals=True)
@@ -138,7 +138,7 @@ def _reason(message: Message, type_: str) -> Reason:
 
 
 def required(body: dict[str, Json], key: str, role: str) -> Json:
-    """Return the value of `key`. `role`, which is `request` or `reply`, is the word for `body` in the message.
+    """Return the value of `key`. `role` (`request` or `reply`) is the word for `body` in the error message.
 
     Raises:
         DecodeError: `key` is missing. The message lists the keys that exist.

@@ -49,8 +49,8 @@ PROTOCOL_VERSION = 1.0
 The specification requires a string, but a string breaks the Python and C++ clients."""
 
 NAN: Nan = "literal"
-"""NaN, Infinity and -Infinity, which the Python and the Julia packages read. These packages convert `null` to None
-without an error."""
+"""NaN, Infinity and -Infinity, which the Python and Julia packages read. These packages convert `null` to None without
+an error."""
 
 CALLS_HEADER = "gateway-calls"
 MANY = "many"

@@ -32,9 +32,9 @@ from gateway.protocols.umbridge.vectors import decode_vector, encode_vector, enc
 
 SERVER_PATTERNS = {
     "GET /Info": (Operation.MODELS, ""),
-    # The gateway responds to this request itself and never forwards it. If it did, the probe of a client on the
-    # server's machine would succeed, and the numbers of all later calls would bypass the gateway. After an empty
-    # response, the client sends the numbers over HTTP.
+    # The gateway responds to this request itself and never forwards it. If the gateway forwarded the request, the probe
+    # of a client on the server's machine would succeed, and the numbers of all later calls would bypass the gateway.
+    # After an empty response, the client sends the numbers over HTTP.
     f"POST /{TEST_SHARED_MEMORY}": (Operation.LIVE, TEST_SHARED_MEMORY),
 }
 MODEL_PATTERNS = {
@@ -98,7 +98,8 @@ def _decode_call(operation: Operation, message: Message, listener: ListenerSetti
 
 
 def _may_be_deep(text: bytes) -> bool:
-    """Return whether the text might be nested deeper than the general reader allows, which counts the levels."""
+    """Return whether the text might be nested deeper than the general reader allows. The general reader counts the
+    levels."""
     return text.count(b"[") + text.count(b"{") > MAX_DEPTH
 
 
@@ -191,8 +192,8 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     The response contains only the members that the interface defines, because the conformity suite forbids all others.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if a tensor is BYTES; FAILED_PRECONDITION if sizes are requested and a tensor has a
-            dimension of any size; INTERNAL if a derivative is not exactly one tensor.
+        GatewayError: UNIMPLEMENTED if a tensor is BYTES; FAILED_PRECONDITION if the client requests sizes and a tensor
+            has a dimension of any size; INTERNAL if a derivative is not exactly one tensor.
     """
     encode_body = _BODY_ENCODERS[request.operation, request.part]
     headers = INFO_HEADERS if request.operation is Operation.MODELS else JSON_HEADERS

@@ -21,7 +21,7 @@ from gateway.core.tensors import Tensor
 IMAGE = "image"
 
 _KEY = b'"b64"'
-# This cannot match inside a string of valid JSON, where a backslash precedes each quote.
+# This pattern cannot match inside a string of valid JSON, in which a backslash precedes each quote.
 _OBJECT = re.compile(rb'\{[ \t\r\n]*+"b64"[ \t\r\n]*+:[ \t\r\n]*+"([^"\\}]*+)"[ \t\r\n]*+\}')
 _OPENING = re.compile(rb'\{[ \t\r\n]*+"b64"[ \t\r\n]*+:[ \t\r\n]*+"')
 _CLOSING = re.compile(rb'"[ \t\r\n]*+\}')
@@ -130,6 +130,6 @@ def to_json(element: bytes) -> bytes:
     """Return the `b64` object of one element."""
     if len(element) <= _PIECE:
         return b'{"b64":"%b"}' % b64encode(element)
-    step = _PIECE // 3 * 3  # complete groups, so only the last piece is padded
+    step = _PIECE // 3 * 3  # pieces of complete groups, so only the last piece is padded
     pieces = (b64encode(element[at : at + step]) for at in range(0, len(element), step))
     return b"".join((b'{"b64":"', *pieces, b'"}'))

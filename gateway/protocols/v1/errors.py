@@ -67,16 +67,16 @@ def _reason(status: int, text: str) -> Reason:
     if status == 503 and text.endswith(_NOT_READY):
         return Reason.NOT_READY
     if status == 404 and text == _NOT_FOUND:
-        return Reason.UNSUPPORTED  # the path is missing, not the model
+        return Reason.UNSUPPORTED  # the path is missing and not the model
     return _REASONS.get(status, Reason.MODEL_ERROR)
 
 
 def lacks_path(reply: Message, model: str = "") -> bool:
     """Return whether the server does not have the path or the verb.
 
-    Without the path, the response comes from a web server or framework (a page, a line, or an empty body), or is an
-    error that does not mention a model, such as `{"error": "Not found"}` from a handwritten server. If a server has the
-    path, its error about a missing model contains a word for models, or `model`."""
+    If the server does not have it, the response comes from a web server or framework (a page, a line, or an empty
+    body), or is an error that does not mention a model, such as `{"error": "Not found"}` from a handwritten server. If
+    the server has the path, its error about a missing model contains a word for models, or the name `model`."""
     if reply.headers.get(REASON_HEADER):
         return False
     if reply.status not in (400, 404):

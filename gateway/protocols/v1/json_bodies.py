@@ -63,8 +63,8 @@ def read_body(raw: Buffer, keys: BodyKeys, limit: int, *, any_json: bool) -> Bod
     rectangular array becomes BYTES that contain JSON texts.
 
     Raises:
-        DecodeError: the body is not JSON, contains both or neither of the tensor keys, or contains a value that is not
-            a tensor.
+        DecodeError: the body is not JSON, contains both tensor keys or none of them, or contains a value that is not a
+            tensor.
     """
     text = raw if isinstance(raw, bytes) else bytes(raw)
     try:
@@ -202,9 +202,9 @@ _DEEPEST = MAX_DEPTH - 3
 
 
 def _from_text(name: str, given: Raw | list[Raw], values: int) -> Tensor:
-    """Return the tensor of one list, or of the values in all rows.
+    """Return the tensor of one list, or of the values in all rows, from its JSON text.
 
-    The caller passes both as JSON text. Raise DecodeError for any other text."""
+    Raise DecodeError if the text is not a tensor."""
     text = b"[%b]" % b",".join(given) if isinstance(given, list) else bytes(given)
     if not text.startswith(b"["):
         raise DecodeError
@@ -238,7 +238,8 @@ def _are_objects(rows: list[Json]) -> bool:
 
 
 def _holds_objects(document: dict[str, Json]) -> bool:
-    """Return True if a member can have keys at the level of the rows' keys, whose values are already arrays."""
+    """Return True if a member can have keys at the level of the rows' keys. The values of such keys are already
+    arrays."""
     return any(_is_container(inner) for each in document.values() if _is_container(each) for inner in _inner(each))
 
 
@@ -365,7 +366,7 @@ def _no_list(keys: BodyKeys) -> DecodeError:
 
 
 def are_rows(tensors: Sequence[Tensor]) -> bool:
-    """Return True if the tensors can be rows: rank 1 or more, and the same first dimension."""
+    """Return True if the tensors can be rows, because their rank is 1 or more and their first dimensions are equal."""
     shapes = [tensor.shape for tensor in tensors]
     if not shapes or not all(shapes) or len({shape[0] for shape in shapes}) > 1:
         return False
@@ -407,7 +408,8 @@ def _write_rows(tensors: Sequence[Tensor], keys: BodyKeys, nan: str, translate: 
 
 
 def _object(members: Iterable[tuple[str, tuple[bytes, ...]]]) -> tuple[bytes, ...]:
-    """Return a JSON object, in pieces, from its keys and the JSON texts of its values, without copying large texts."""
+    """Return a JSON object, in pieces, from its keys and the JSON texts of its values. The function does not copy large
+    texts."""
     pieces = [*chain.from_iterable((b",%b:" % write(key), *texts) for key, texts in members)]
     if not pieces:
         return (b"{}",)

@@ -40,15 +40,15 @@ def encode_models(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_ready(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return KServe's response to `GET /v1/models/{model}`: `name` and `ready`, or status 503."""
+    """Return KServe's response to `GET /v1/models/{model}`, which contains `name` and `ready`, or has status 503."""
     if not answer:
-        # the message of KServe since 0.10
+        # KServe has sent this message since version 0.10
         return _reply({"error": f"Model with name {request.model} is not ready."}, 503)
     return _reply({"name": request.model, "ready": True})
 
 
 def encode_status(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return TensorFlow Serving's response to `GET /v1/models/{model}`: the state of the requested version.
+    """Return TensorFlow Serving's response to `GET /v1/models/{model}`, which is the state of the requested version.
 
     If the request contains no version, the response reports version 1, because the gateway cannot determine the version
     that runs."""
@@ -62,7 +62,7 @@ def encode_status(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to `GET /v1/models/{model}/metadata`: `model_spec` and `signature_def`."""
+    """Return the response to `GET /v1/models/{model}/metadata`, which contains `model_spec` and `signature_def`."""
     assert isinstance(answer, Signature)
     version = request.version or (answer.versions[-1] if answer.versions else "")
     definition = {

@@ -73,7 +73,7 @@ GATEWAY = "gateway"
 type is."""
 
 MARK = b"gateway-flavor"
-"""The header that distinguishes a gateway's response to `GET /` from KServe's."""
+"""The header that distinguishes a gateway's response to `GET /` from KServe's response."""
 
 
 def _detect(info: ServerInfo | None) -> str:
@@ -88,7 +88,7 @@ FLAVORS = ServerTypes((KSERVE, TENSORFLOW, GATEWAY), _detect)
 MODELS = "/v1/models"
 MODEL = f"{MODELS}/{{model}}"
 MODEL_PATHS = (MODEL, f"{MODEL}/versions/{{version}}", f"{MODEL}/labels/{{version}}")
-"""The paths of a model, of one of its versions, and of the version with a label. KServe has only the first path."""
+"""The paths of a model, of a version of the model, and of the version with a label. KServe has only the first path."""
 
 
 def backend_path(request: Request, target: Target, suffix: str = "") -> str:

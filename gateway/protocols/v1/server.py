@@ -68,7 +68,8 @@ def _decode_tensorflow(message: Message, listener: ListenerSettings) -> Request:
 def _inference(operation: Operation, body: Body, message: Message, event: str) -> Request:
     parameters, nested = to_parameters(body)
     if parameters.get(SIGNATURE_NAME) == SERVING_DEFAULT and SIGNATURE_NAME not in nested:
-        # this is the default, so servers without signatures can accept the request; for V1 servers, the origin keeps it
+        # this is the default, so servers without signatures can accept the request; for V1 servers, the origin keeps
+        # the name
         parameters = {name: each for name, each in parameters.items() if name != SIGNATURE_NAME}
     named = bool(body.tensors) and bool(body.tensors[0].name)
     origin = None

@@ -3,7 +3,7 @@
 `json_bodies` splits a body (`instances`, `inputs`) into such values and stacks rows.
 
 Numbers, booleans, strings and bytes (`b64`) in rectangular lists are tensors. KServe models can use any other JSON.
-This JSON becomes BYTES of content type `json`, whose elements are JSON texts: one for each row, or a single text. A V1
+This JSON becomes BYTES of content type `json`. The elements are JSON texts, one for each row, or a single text. A V1
 body contains these texts unchanged.
 """
 

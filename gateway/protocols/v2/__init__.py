@@ -1,10 +1,10 @@
 """V2, the Open Inference Protocol, which KServe, Triton, MLServer and other servers use.
 
-Two transports carry the same operations: `rest/` (JSON over HTTP/1.1) and `grpc/`. In each folder, `server.py` is the
+Two transports have the same operations: `rest/` (JSON over HTTP/1.1) and `grpc/`. In each folder, `server.py` is the
 client side and `client.py` the upstream side. This folder contains the code that both transports share.
 
 The specification is KServe's "Predict Protocol - Version 2", `docs/predict-api/v2/required_api.md` of
-https://github.com/kserve/kserve. Quotations in this package come from that document. Its successor is the Open
+https://github.com/kserve/kserve. Quotations in this package come from this document. Its successor is the Open
 Inference Protocol in https://github.com/kserve/open-inference-protocol. The extensions are Triton's, described in
 `docs/protocol` of https://github.com/triton-inference-server/server.
 """

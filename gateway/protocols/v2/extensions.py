@@ -56,7 +56,7 @@ def check_operation(operation: Operation, target: Target) -> None:
 def check_outputs(outputs: tuple[RequestedOutput, ...], target: Target) -> None:
     """If the request contains an output with `classification`, check that the server supports this extension.
 
-    Raises the same errors as `check_operation`."""
+    Raise the errors of `check_operation`."""
     for output in outputs:
         if CLASSIFICATION in output.parameters:
             _check(CLASSIFICATION, f"parameter {CLASSIFICATION} of output {output.name!r}", target)
@@ -65,7 +65,7 @@ def check_outputs(outputs: tuple[RequestedOutput, ...], target: Target) -> None:
 def check_parameters(parameters: Parameters, target: Target) -> None:
     """If the request contains a priority, check that the server supports `schedule_policy`.
 
-    Raises the same errors as `check_operation`."""
+    Raise the errors of `check_operation`."""
     if PRIORITY in parameters:
         _check(SCHEDULE_POLICY, f"parameter {PRIORITY}", target)
 
@@ -92,7 +92,7 @@ READY = "READY"
 def index_entries(models: tuple[ModelEntry, ...], request: Request) -> list[ModelEntry]:
     """Return the models for the response to a repository index request.
 
-    If the request sets `ready`, omit models that the gateway knows to be unready."""
+    If the request sets `ready`, omit models that are known to be unready."""
     return [each for each in models if not request.parameters.get("ready") or each.state in ("", READY)]
 
 
@@ -100,8 +100,8 @@ def index_entries(models: tuple[ModelEntry, ...], request: Request) -> list[Mode
 
 
 def config_for_client(request: Request, config: Mapping[str, object]) -> dict[str, object]:
-    """Return a model's configuration with the model name that the client used. Triton also names instance groups after
-    the model."""
+    """Return a model's configuration with the model name that the client used. The function also renames instance
+    groups, because Triton names them after the model."""
     backend, client = config.get("name"), request.model
     if not backend or not client or backend == client:
         return dict(config)
@@ -129,6 +129,6 @@ def refuse_shared_memory_request(kind: str, message: Message, listener: Listener
     access the client's memory.
 
     Raises:
-        GatewayError: always UNIMPLEMENTED.
+        GatewayError: UNIMPLEMENTED in every case.
     """
     raise unsupported(f"{kind} shared memory cannot cross the gateway; send the tensors' data in the request")

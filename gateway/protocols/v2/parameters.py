@@ -12,7 +12,7 @@ from gateway.core.requests import Answer, Response
 from gateway.core.tensors import Parameters, ParameterValue
 
 CONSUMED = frozenset({"binary_data_output", "timeout", "triton_enable_empty_final_response"})
-"""Request parameters for the first server that reads them, which the gateway therefore does not forward.
+"""Request parameters that are meant for the first server that reads them. The gateway therefore does not forward them.
 
 Triton rejects the last parameter over REST, although perf_analyzer adds it to every request."""
 
@@ -60,7 +60,7 @@ def without_consumed(parameters: dict[str, ParameterValue]) -> Parameters:
 
 
 def refuse_shared_memory(parameters: Parameters, what: str) -> None:
-    """Raise DecodeError if there is a parameter `shared_memory_*`, because the backend cannot access memory of the
+    """Raise DecodeError if the parameters contain `shared_memory_*`, because the backend cannot access memory of the
     client's machine."""
     for key in parameters:
         if key.startswith("shared_memory_"):
@@ -71,11 +71,11 @@ def refuse_shared_memory(parameters: Parameters, what: str) -> None:
 
 
 def check_id(answer: Answer, sent: str) -> None:
-    """Check that a response belongs to the request with the id `sent`, because "if specified this identifier must be
-    returned".
+    """Check that a response belongs to the request with the id `sent`. The specification says: "if specified this
+    identifier must be returned".
 
     A response without an id is not an error. Do not call this function for requests without an id, because MLServer
-    generates one.
+    generates an id.
 
     Raises:
         WrongReplyError: the response contains another id.

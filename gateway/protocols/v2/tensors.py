@@ -77,10 +77,11 @@ def read_dimensions(given: object, what: str) -> Shape:
 
 
 def check_size(shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
-    """Check that a tensor will take at most `limit` bytes in raw form, before it is converted to raw form.
+    """Check, before a tensor is converted to raw form, that it will take at most `limit` bytes in this form.
 
     Data can be smaller in the message than in raw form. `0,` in JSON takes two bytes, and a zero in protobuf takes one
-    byte, but as raw FP64, both take eight bytes. A BYTES element counts as the four bytes of its length.
+    byte, but as raw FP64, both take eight bytes. A BYTES element counts as four bytes, which are the size of its length
+    prefix.
 
     Raises:
         GatewayError: RESOURCE_EXHAUSTED if the tensor is larger.
@@ -118,7 +119,7 @@ def _check_elements(data: Buffer, shape: Shape, what: str) -> None:
 
 def _check_booleans(data: Buffer, what: str) -> None:
     octets = np.frombuffer(data, np.uint8)
-    # Triton reads 2 as true; other servers crash or forward it
+    # Triton reads 2 as true; other servers crash or forward the byte
     if octets.max() > 1:
         at = int(np.argmax(octets > 1))
         raise DecodeError(f"{what}: element {at} of BOOL is the byte {octets[at]}, expected 0 or 1")
@@ -151,7 +152,7 @@ MARKS = frozenset({BASE64, "np", "str"})
 def take_mark(parameters: dict[str, ParameterValue], datatype: Datatype) -> str:
     """Remove the mark of a tensor and return it.
 
-    The result is empty if the tensor has no mark, or if this parameter has a value that is not a mark."""
+    The result is empty if the tensor has no mark, or if the value of this parameter is not a mark."""
     mark = parameters.get(MARK)
     if not isinstance(mark, str) or mark not in MARKS or (mark == BASE64 and datatype is not BYTES):
         return ""

@@ -1,6 +1,6 @@
-"""Implements `discovery: {dns: all}`, with which every IP address of a host name is a separate endpoint. Also
-implements `discovery: {srv: NAME}`, which uses DNS SRV records (RFC 2782) with hosts and ports, and requires the
-package dnspython."""
+"""Implements `discovery: {dns: all}`, which makes every IP address of a host name a separate endpoint. Also implements
+`discovery: {srv: NAME}`, which uses DNS SRV records (RFC 2782) with hosts and ports, and requires the package
+dnspython."""
 
 import asyncio
 import logging

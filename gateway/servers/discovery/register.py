@@ -1,5 +1,4 @@
-"""Implements `discovery: {register: {...}}`, with which servers register themselves with the gateway, and renew their
-leases."""
+"""Implements `discovery: {register: {...}}`: servers register themselves with the gateway, and renew their leases."""
 
 import asyncio
 import hmac
@@ -22,7 +21,7 @@ class TooManyLeasesError(Exception):
 
 @frozen
 class Lease:
-    """The registration of one address until `ends_at`. `seconds` is the granted duration."""
+    """The registration of one address until `ends_at`. `seconds` is the granted duration, in seconds."""
 
     id: str
     address: str
@@ -79,7 +78,7 @@ class Leases:
         return self._grant(lease_id, address, seconds)
 
     def renew(self, lease_id: str, seconds: float | None = None) -> Lease:
-        """Renew the lease, starting now. Raise KeyError for an unknown or expired id."""
+        """Renew the lease, starting now. Raise KeyError if the id is unknown or expired."""
         self.expire()
         return self._grant(lease_id, self._leases[lease_id].address, seconds)
 

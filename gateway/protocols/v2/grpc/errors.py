@@ -43,8 +43,8 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
         return _encode_stream_error(error, request, message, text.decode())
     headers = Headers(error_fields(error))
     if request and request.operation is Operation.MODEL_READY and error.status not in _CLIENT_ERRORS:
-        # Respond like Triton, which makes is_model_ready() in tritonclient return False. For KServe's NOT_FOUND, it
-        # would raise an error.
+        # Respond like Triton, which makes is_model_ready() in tritonclient return False. For KServe's NOT_FOUND,
+        # is_model_ready() would raise an error.
         return Message(headers=headers, parts=(ModelReadyResponse().SerializeToString(),))
     return Message(headers=headers, parts=(_truncate(text),), status=error.status)
 
@@ -58,8 +58,8 @@ def _encode_stream_error(error: GatewayError, request: Request | None, message: 
     response = ModelInferResponse(id=request.id if request else _read_id(message.body))
     response.parameters[_REASON].string_param = error.reason.value
     if request and wants_empty_final(request):
-        # Triton is inconsistent: if it rejects a request, the error is the last response, but if a model fails, it is
-        # not
+        # Triton is inconsistent: if it rejects a request, the error is the last response, but if a model fails, other
+        # responses follow
         set_final(response)
     return protobuf_reply(ModelStreamInferResponse(error_message=text or error.reason.value, infer_response=response))
 

@@ -42,7 +42,7 @@ _OPERATIONS = {MODEL_INFER: INFER, MODEL_STREAM_INFER: STREAM}
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the Request of an inference, and the message's bytes except raw contents.
+    """Return the Head of an inference, which contains the message's bytes except raw contents.
 
     Return None if the gateway must decode the message because it calls another method, contains a parameter that the
     gateway acts on, or is malformed."""

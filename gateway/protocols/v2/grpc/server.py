@@ -124,7 +124,7 @@ _SHARED_MEMORY: dict[str, DecodeRequest] = {
     for kind in ("system", "cuda", "tpu")
     for verb in ("Status", "Register", "Unregister")
 }
-"""Methods that are not in the schema. The gateway serves them only to reject them with a specific error."""
+"""Methods that are not in the schema. The gateway serves them only to reject their calls with a specific error."""
 
 _DECODERS: dict[str, DecodeRequest] = {
     **{method: _decoder(operation, kind) for operation, (method, kind) in schema.REQUESTS.items()},
@@ -140,7 +140,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
     Raises:
         DecodeError: the message is not a message of the method, or would crash a model server.
-        GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit; UNIMPLEMENTED for shared memory.
+        GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit; UNIMPLEMENTED if the request is for shared
+        memory.
     """
     return _DECODERS[message.pattern](message, listener)
 
@@ -168,10 +169,10 @@ def _write_response(
 ) -> Parts:
     """Return the ModelInferResponse for `response`, with `parameters` instead of the response's own parameters.
 
-    The contents are typed if the request's contents are typed and, in addition, the backend's contents are typed or
-    `typed` is True. Other clients read only raw contents, because Triton always sends them. For example, tritonclient,
-    which sends raw requests, reads typed numbers as an empty array."""
-    # name, version and id come from the client's request, because MLServer adds a new UUID to a response if the request
+    The contents are typed if the request's contents are typed, and either the backend's contents are typed or `typed`
+    is True. Clients that send raw requests read only raw contents, because Triton always sends raw contents. For
+    example, tritonclient reads typed numbers as an empty array."""
+    # name, version and id come from the client's request, because MLServer adds a new UUID to a response if its request
     # has no id
     model, version = request.model or response.model, request.version or response.version
     head = InferenceHead(model, version, request.id, parameters)

@@ -2,7 +2,7 @@
 
 Each entry of `inputs` or `outputs` contains a tensor's name, datatype and shape. The data of all tensors is either raw
 or typed. Raw data follows the entries, in one bytes field per entry, in the same order (`raw_input_contents`,
-`raw_output_contents`). Typed data is in each entry's `contents`.
+`raw_output_contents`). Typed data is in the `contents` of each entry.
 
 This module finds the fields without upb (protobuf's C library), and therefore does not copy the data of large messages.
 It uses upb only for rare fields, which are parameters and requested outputs.
@@ -84,7 +84,7 @@ _CONTENTS_NUMBER = 5
 
 
 _COPIED = 2**14
-"""A size limit in bytes.
+"""A size limit, in bytes.
 
 In messages up to this size, copies of the tensor data cost less than views. For data up to this size, writing into one
 buffer with the rest of the message costs less than writing into a separate buffer."""
@@ -204,7 +204,7 @@ def _read_tensors(entries: list[Buffer], raw: list[Buffer], kind: MessageKind, l
 
 
 _Entry: TypeAlias = tuple[str, str, Datatype, Shape, int, Buffer, bytes]
-"""The contents of an entry: the tensor's name in error messages, its own name, its datatype and its shape.
+"""The contents of an entry: the tensor's name in error messages, and its own name, datatype and shape.
 
 The next value is the size of the raw data if only the size needs a check, or else -1. The last values are the typed
 contents and the other fields."""
@@ -414,5 +414,5 @@ def size_beside_raw(message: Message) -> int:
             if size > _MAX_COUNTED:
                 break
     except DecodeError:
-        pass  # the decoder raises the same error, after as little work
+        pass  # the decoder raises the same error after equally little work
     return size

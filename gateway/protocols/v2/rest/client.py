@@ -122,7 +122,7 @@ def _encode_stream(request: Request, target: Target) -> Message:
         raise unsupported(f"backend {target.backend!r} ({target.flavor}) has no streams over REST")
     if target.flavor == TRITON:
         return generate.encode_request(request, target)
-    # MLServer and other gateways accept a request as for `infer`, in JSON
+    # MLServer and other gateways accept a request in the JSON format of `infer`
     if request.outputs:
         check_outputs(request.outputs, target)
     check_parameters(request.parameters, target)

@@ -1,7 +1,7 @@
 """Reads and writes the messages of Triton's `generate` extension, for clients and for backends.
 
-The inputs and parameters of a request are members of one JSON object, under their own names. So are the outputs of a
-response. Tensors are flat lists, or scalars, without a datatype.
+The inputs and parameters of a request are members of one JSON object, under their own names. The outputs of a response
+have the same form. Tensors are flat lists, or scalars, without a datatype.
 
     POST v2/models/upper/generate  {"text": "hello", "temperature": 0.5}
     {"model_name": "upper", "model_version": "1", "upper": "HELLO"}
@@ -118,7 +118,7 @@ def _read_tensor(name: str, array: Array, what: str, limits: Limits) -> Tensor:
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to a `generate` request, with its members sorted by name, as Triton does.
+    """Return the response to a `generate` request, with its members sorted by name, as in Triton.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if JSON cannot represent an output. The message says which.
@@ -139,7 +139,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
 
 
 def _write_output(tensor: Tensor, translate: Translate, what: str) -> Any:
-    """Return a flat list, or a scalar if there is one element, as Triton does."""
+    """Return a flat list, or a scalar if the output has one element, as in Triton."""
     if tensor.datatype is Datatype.BYTES:
         texts = write_strings(tensor, translate, what)
         return texts[0] if isinstance(texts, list) and len(texts) == 1 else texts
@@ -193,7 +193,7 @@ def _parameters(request: Request) -> Parameters:
 
 
 def _write_input(tensor: Tensor) -> Any:
-    """Return a flat list. Triton takes the shape from the model's metadata."""
+    """Return an input as a flat list. Triton reads the shape from the model's metadata."""
     what, shape = f"input {tensor.name!r}", list(tensor.shape)
     if tensor.name in _REQUEST_MEMBERS:
         raise unsupported(

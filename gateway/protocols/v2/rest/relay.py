@@ -93,7 +93,7 @@ def _json_of(body: Buffer, length: bytes) -> Buffer:
 
 
 def _may_have(words: _Words, text: Buffer) -> bool:
-    """Return True if JSON contains one of `words`, or an escape that could hide one."""
+    """Return True if JSON contains one of `words`, or an escape that could hide a word."""
     return has_any(text, words) or (has_byte(text, b"\\") and _ESCAPE.search(text) is not None)
 
 
@@ -162,8 +162,8 @@ def _ignored(flavor: str, extensions: frozenset[str] | None) -> _Words:
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """Return the response for the client if the server's response is valid in V2 as it is. Return None if the gateway
-    must decode it.
+    """Return the response for the client if the server's response is valid V2 without changes. Return None if the
+    gateway must decode the response.
 
     Raises:
         DecodeError, GatewayError: the errors of `client.decode_response`.

@@ -55,7 +55,7 @@ class BinaryOutputMessage(Message, frozen=True):
 
 
 def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
-    """Decode `POST v2/models/{model}[/versions/{version}]/infer`."""
+    """Return the Request in `POST v2/models/{model}[/versions/{version}]/infer`."""
     limits = listener.limits
     header, behind = split_body(message)
     try:
@@ -146,7 +146,7 @@ _STREAM_PATHS = ("/generate_stream", "/infer_stream")
 
 
 def wants_stream(message: Message) -> bool:
-    """Return True if responses to the message's path are a stream."""
+    """Return True if the response to a request at the message's path is a stream."""
     return message.pattern.endswith(_STREAM_PATHS)
 
 
@@ -156,14 +156,14 @@ def is_of_infer(message: Message) -> bool:
 
 
 def _decode_generate(message: Message, listener: ListenerSettings) -> Request:
-    """Decode `POST v2/models/{model}[/versions/{version}]/generate`, or `/generate_stream`."""
+    """Return the Request in `POST v2/models/{model}[/versions/{version}]/generate`, or `/generate_stream`."""
     decode = _decode_infer if is_of_infer(message) else generate.decode_request
     request = decode(message, listener)
     return replace(request, operation=STREAM) if wants_stream(message) else request
 
 
 def _decode_infer_stream(message: Message, listener: ListenerSettings) -> Request:
-    """Decode `POST v2/models/{model}[/versions/{version}]/infer_stream`."""
+    """Return the Request in `POST v2/models/{model}[/versions/{version}]/infer_stream`."""
     return replace(_decode_infer(message, listener), operation=STREAM)
 
 
@@ -231,7 +231,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
     Raises:
         DecodeError: the body is not a valid request for its path, or would crash a model server.
-        GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit; UNIMPLEMENTED for shared memory.
+        GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit; UNIMPLEMENTED if the request is for shared
+        memory.
     """
     return _DECODERS[message.pattern](message, listener)
 

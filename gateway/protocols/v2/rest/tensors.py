@@ -40,11 +40,11 @@ from gateway.protocols.v2.tensors import (
 )
 
 REFUSED_IN_JSON = frozenset(WIDER)
-""" "fp16 is problematic to communicate explicitly": Triton and KServe reject both in JSON."""
+""" "fp16 is problematic to communicate explicitly": Triton and KServe reject FP16 and BF16 in JSON."""
 WITHOUT_JSON = frozenset({Datatype.BF16})
-"""Datatypes that clients neither send nor accept as JSON numbers.
+"""Datatypes that clients do not send or accept as JSON numbers.
 
-MLServer and its clients support FP16. We know of no client that supports BF16."""
+MLServer and its clients support FP16. No known client supports BF16."""
 
 _SMALL = 64 * 2**10
 """Maximum size of a BYTES tensor whose elements are collected in one list, in bytes."""
