@@ -23,7 +23,7 @@ class JobState(Enum):
     TIMED_OUT = "timed out"
     """The engine stopped the job at its time limit."""
     LOST = "lost"
-    """The engine has no record of the job, or no longer has one."""
+    """The engine never had a record of the job, or no longer has one."""
 
     @property
     def is_over(self) -> bool:
@@ -58,8 +58,8 @@ class Job:
     folder: Path
     """The working folder, which must exist and be visible to the nodes of a cluster."""
     output: Path
-    """The file for the job's standard output and standard error, in a folder for this job only. The nodes must see this
-    folder too."""
+    """The file for the job's standard output and standard error, in a folder for this job only. The nodes must also see
+    this folder."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that the job receives in addition to the engine's variables."""
     resources: Resources = Resources()

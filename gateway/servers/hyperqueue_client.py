@@ -8,9 +8,9 @@ or `{"error": TEXT}`.
 
 - `{"ask": "submit", ...}` with `name`, `args`, `cwd`, `env`, `stderr`, `cpus`, `resources`, `nodes`, `min_time`
   (seconds or null), `priority`: returns the id of the job.
-- `{"ask": "jobs", "ids": [...]}`: returns `[completed, finished, failed, error]` for each id that HyperQueue has. The
-values are whether the job has ended, how many of its tasks succeeded and failed, and HyperQueue's message for the
-failures.
+- `{"ask": "jobs", "ids": [...]}`: returns `[completed, finished, failed, error]` for each id that HyperQueue
+  recognizes. The values are whether the job has ended, how many of its tasks succeeded and failed, and HyperQueue's
+  message for the failures.
 
 Each request uses a new connection, because the server might have restarted. Connecting takes a tenth of a millisecond.
 """

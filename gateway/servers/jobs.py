@@ -1,7 +1,7 @@
 """Submits, monitors and stops the jobs of one backend's servers at their engine, for `fleet`. Also adopts or ends jobs
 that an earlier gateway left, even at an engine that the backend no longer uses.
 
-A job is in the state file from before its submission until the engine reports that it has ended."""
+The state file contains a job from before its submission until the engine reports that the job has ended."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ LOST = JobReport(JobState.LOST)
 
 
 class AdoptionDecision(Enum):
-    """The decision about a job."""
+    """The decision about a job of an earlier gateway."""
 
     USED = "used"
     ENDED = "ended"
@@ -197,7 +197,7 @@ class Jobs:
         ids = await _ids_of(self.engine, here)
         here = [replace(each, id=ids.get(each.name, "")) for each in here]
         reports = await self.engine.ask(self.engine.engine.reports(list(ids.values())))
-        # another backend with this folder might have taken some of them
+        # another backend with this folder might have taken some of the jobs
         taken = {each.name for each in self._state.take(left)}
         self._end_elsewhere([each for each in left if each.name in taken and not _is_here(each, self.settings)])
         here = [each for each in here if each.name in taken]
@@ -249,7 +249,7 @@ class Jobs:
         self.remember(server)
         text = "backend %r: %s is submitted to the engine %s"
         tell(self.settings.backend, logging.INFO, text, server.label, self.settings.engine)
-        if server.phase is ServerPhase.ENDING:  # the decision to stop it was made during the submission
+        if server.phase is ServerPhase.ENDING:  # the decision to stop the server was made during the submission
             await self._cancel(server)
         self.changed.set()
 
@@ -355,7 +355,7 @@ class Jobs:
                 self._in_background(self._cancel(server))
 
     async def _cancel(self, server: StartedServer) -> None:
-        """Stop the job, and retry until the engine reports that it has ended."""
+        """Stop the job, and retry until the engine reports that the job has ended."""
         tries = 0
         while not server.over.is_set():
             try:

@@ -92,7 +92,7 @@ class FailedStarts:
         self.next_at = -1e9
         """The time of the next permitted start, on the fleet's clock."""
         self._unserved_since: float | None = None
-        """The time since which calls wait without a ready server."""
+        """The time from which calls have waited without a ready server."""
 
     def add(self, failure: JobFailure) -> None:
         """Record a failed start. Several failures before the next permitted start count as one, because these servers

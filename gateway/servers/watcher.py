@@ -134,7 +134,7 @@ def descendants() -> list[int]:
 
 
 def signal_all(number: int) -> bool:
-    """Send the signal to all descendants. Return whether any exist."""
+    """Send the signal to all descendants. Return whether any descendants exist."""
     left = descendants()
     for process in left:
         with contextlib.suppress(OSError):
@@ -143,7 +143,7 @@ def signal_all(number: int) -> bool:
 
 
 class BoundedOutput:
-    """An output file that starts again when it is full. FILE.1 keeps the previous content."""
+    """An output file that starts again from the beginning when it is full. FILE.1 keeps the previous content."""
 
     def __init__(self, path: Path, limit: int) -> None:
         self._path, self._limit = path, limit
@@ -185,7 +185,7 @@ class WatchedRun:
         os.set_blocking(self.pipe, False)
 
     def _limit(self) -> None:
-        """Set up the new process: end it if this watcher is killed, and limit its memory."""
+        """Set up the new process to end if this watcher is killed, and limit its memory."""
         self._libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if self._memory is not None:
             resource.setrlimit(resource.RLIMIT_AS, (self._memory,) * 2)

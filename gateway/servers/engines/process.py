@@ -82,7 +82,7 @@ class ProcessEngine:
         )
 
     async def find(self, names: Collection[str]) -> Mapping[str, str]:
-        """Find the jobs by the command lines of their watchers."""
+        """Find the jobs through the command lines of their watchers."""
         return await asyncio.to_thread(self._find, names) if names else {}
 
     def _find(self, names: Collection[str]) -> dict[str, str]:
@@ -165,7 +165,7 @@ class ProcessEngine:
 
 
 def _watcher_of(folder: Path) -> int | None:
-    """Return the process id of the watcher of the job in `folder`, or None if it has no watcher."""
+    """Return the process id of the watcher for the job in `folder`, or None if the job has no watcher."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if (entry / "cmdline").read_bytes().endswith(f"\0{folder}\0".encode()):

@@ -119,7 +119,7 @@ class SlurmEngine:
             await self.cancel([_id(await submission)])
 
     async def _list(self, ids: Collection[str]) -> str:
-        # All states, because ended jobs stay in the list for MinJobAge seconds.
+        # Request all states, because ended jobs stay in the list for MinJobAge seconds.
         fields = ",".join(f"{field}:{SEPARATOR}" for field in FIELDS)
         words = ("--noheader", "--states=all", f"--jobs={','.join(ids)}", f"--Format={fields}")
         try:
