@@ -186,7 +186,7 @@ class StateFile:
         self._writing = self._thread.submit(self._try_to_write)
 
     def remove(self, name: str) -> None:
-        """Remove an ended job and its folder. The thread writes the file like in `change`."""
+        """Remove an ended job and its folder. The thread writes the file as in `change`."""
         self._jobs = {each: job for each, job in self._jobs.items() if each != name}
         self._writing = self._thread.submit(self._try_to_write)
         self._thread.submit(shutil.rmtree, self.job_folder(name), ignore_errors=True)

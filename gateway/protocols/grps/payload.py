@@ -68,8 +68,8 @@ def with_distinct_names(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.Gma
 
 
 class ClientMessage(Message, frozen=True):
-    """A client's message, with the fields that determine the payload of the response: its own `payload` (None if it
-    contained no data), whether it requests an ndarray (`returns_ndarray`), and the `keys` of its gmap."""
+    """A client's message, with the fields that determine the payload of the response. They are its own `payload` (None
+    if it contained no data), whether it requests an ndarray (`returns_ndarray`), and the `keys` of its gmap."""
 
     payload: Payload | None = Payload.GTENSORS
     returns_ndarray: bool = False

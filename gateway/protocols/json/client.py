@@ -233,9 +233,8 @@ def _error_text(error: MessageBody, reply: Message, limits: Limits) -> str:
 
 
 def _undeclared_error(reply: Message) -> str:
-    """Return the text of an error for a response that matches neither the form's responses nor its errors, if the
-    response looks like a server's error despite its successful status. Return an empty text for every other
-    response."""
+    """Return the text of an error if a response with a successful status looks like a server's error. The response
+    matches no response template and no error template of the form. Return an empty text for every other response."""
     if len(reply.body) > _MAX_TEXT:
         return ""
     try:

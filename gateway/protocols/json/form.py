@@ -61,7 +61,7 @@ class Exchange:
     - `methods`: Clients can use any of the methods. Upstream, the gateway uses the first.
     - `headers`, `query`: Templates by name. A name that ends in `?` is optional.
     - `request`, `response`: The templates of the bodies; ABSENT for a message without a body.
-    - `stream`: One of STREAMS if the response is a stream of messages with the template `response`; otherwise empty.
+    - `stream`: One of STREAMS if the response is a stream of messages with the template `response`, or else empty.
     - `ignore_unknown`: True if members that are not in the templates are ignored, False if they are errors (here and in
       the other classes).
     - `client_paths`: Additional paths for clients, which the gateway never uses upstream.
@@ -135,7 +135,7 @@ class Form:
 
     - `tensors`: The datatype and shape of every tensor in the templates, or empty.
     - `nan`: The default for the routes' `translate.nan`; empty means `error`.
-    - `batch`: One of BATCHES if servers do not accept complete batches; otherwise empty.
+    - `batch`: One of BATCHES if servers do not accept complete batches, or else empty.
     - `default_type`: The media type of requests without a Content-Type. Empty means JSON, or bytes if the body is not
       JSON.
     """
@@ -364,8 +364,8 @@ def _tensors(given: object) -> Iterator[tuple[str, TensorSpec]]:
 
 
 def _spec(name: str, given: object, place: Place) -> TensorSpec:
-    """Return the TensorSpec that is written as `FP64 [-1, 4]`, or as `{datatype: FP64, shape: [-1, 4]}` like in a
-    route's signature."""
+    """Return the TensorSpec that is written as `FP64 [-1, 4]`, or, as in a route's signature, `{datatype: FP64, shape:
+    [-1, 4]}`."""
     try:
         if isinstance(given, Mapping):
             spec = _mapping(given, place, ("datatype", "shape"))

@@ -42,7 +42,7 @@ class Spelling(Enum):
     BASE64 = "base64"
     NPY = "npy"
 
-    # Members are singletons, so equality is identity; hashing by identity keeps lookups fast.
+    # Members are singletons, so equality is identity. Hashing by identity keeps lookups fast.
     __hash__ = object.__hash__
 
 
@@ -65,7 +65,7 @@ class Word(Enum):
     CODE = "$code"
     GRPC_CODE = "$code|grpc"
 
-    # Members are singletons, so equality is identity; hashing by identity keeps lookups fast.
+    # Members are singletons, so equality is identity. Hashing by identity keeps lookups fast.
     __hash__ = object.__hash__
 
 

@@ -39,7 +39,7 @@ class CallsAtOnce(IntEnum):
     """In a request, the byte asks whether the server accepts more than one call at a time."""
     MANY = 0x21
     """In the response to this request, including an error response, the byte means that the server accepts any number
-    of concurrent calls, and any number of connections with any number of requests each."""
+    of concurrent calls. The server then also accepts any number of connections, with any number of requests each."""
 
 
 class ErrorCode(IntEnum):

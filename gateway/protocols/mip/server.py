@@ -64,8 +64,8 @@ def _inputs(payload: Payload, listener: ListenerSettings) -> Iterator[Tensor]:
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
     """Return the response to a Request that `decode_request` returned.
 
-    Outputs use the TLV types of the inputs. The gateway sends numbers as .npy files if an input was a .npy file, and
-    BYTES as JSON strings if an input was a JSON string and no input was TEXT.
+    Outputs use the TLV types of the inputs. The gateway sends numbers as .npy files if an input was a .npy file. It
+    sends BYTES as JSON strings if an input was a JSON string and no input was TEXT.
 
     Raises:
         GatewayError: INTERNAL if an output does not have one row for each example, or the response has more than

@@ -12,9 +12,9 @@ The module reads a tensor without copying it from the buffer, and writes a tenso
 
 Senders can also use `tensor_content`, which contains the raw form itself, or for BYTES, the lengths as varints and then
 the bytes. If a list is shorter than the shape, its last element is repeated. A tensor without any element consists of
-zeros or empty strings. Clients write constants in this way. TensorFlow cuts longer lists, ignores lists of another data
-type, and lets integers wrap around. The gateway rejects these tensors, because the model would not receive the values
-that the client sent.
+zeros or empty strings. Clients write constants in this way. TensorFlow truncates longer lists, ignores lists of another
+data type, and lets integers wrap around. The gateway rejects these tensors, because the model would not receive the
+values that the client sent.
 """
 
 from collections.abc import Callable

@@ -167,8 +167,8 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 
 _OUTPUT = _pattern(b"", rb"\{", b'"output"', b":", rb"\[")
 _NO_NUMBERS = b'"anu'
-"""A set of bytes. Every additional member, and every value that is not a finite number, contains at least one of these
-bytes, even in Python's notation: NaN, nan, inf, Infinity, null, None, true, False, np.float64(1.5)."""
+"""A set of bytes. Every additional member, and every value that is not a finite number, contains at least one of them.
+This also applies to Python's notation: NaN, nan, inf, Infinity, null, None, true, False, np.float64(1.5)."""
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:

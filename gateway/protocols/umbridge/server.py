@@ -63,7 +63,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     The gateway ignores Content-Type (Julia and the conformity suite omit it) and unknown keys.
 
     An error in a request with a model name becomes the Request's `flaw`, because real servers check the model name
-    first, and the conformity suite requests unknown models with only the name.
+    first. The conformity suite depends on this order: it requests unknown models with only the name.
 
     Raises:
         DecodeError: the body is not JSON, or contains no model name.

@@ -74,9 +74,9 @@ def _reason(status: int, text: str) -> Reason:
 def lacks_path(reply: Message, model: str = "") -> bool:
     """Return whether the server does not have the path or the verb.
 
-    If the server does not have it, the response comes from a web server or framework (a page, a line, or an empty
-    body), or is an error that does not mention a model, such as `{"error": "Not found"}` from a handwritten server. If
-    the server has the path, its error about a missing model contains a word for models, or the name `model`."""
+    If the path is missing, the response comes from a web server or framework, and is a page, a line, or an empty body.
+    A handwritten server can also send an error that does not mention a model, such as `{"error": "Not found"}`. If the
+    server has the path, its error about a missing model contains a word for models, or the name `model`."""
     if reply.headers.get(REASON_HEADER):
         return False
     if reply.status not in (400, 404):

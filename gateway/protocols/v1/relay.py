@@ -56,8 +56,8 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
     """Return the response for the client, or None if the gateway must decode the response.
 
-    The gateway must decode a response if its content type is not JSON, if it contains NaN or an infinity, which each
-    server type writes differently, or if it might be an error from KServe's batcher.
+    The gateway must decode a response if its content type is not JSON, or if it might be an error from KServe's
+    batcher. It must also decode NaN and infinities, because each server type writes them differently.
 
     Raises:
         DecodeError, GatewayError: the errors of `client.decode_response`.

@@ -47,8 +47,8 @@ class AddressFiles:
     - A last line without a newline might be incomplete, because some programs write a line in several steps. The line
     counts if two consecutive reads find the same text.
     - The gateway ignores a line that `check` rejects, and logs the line once.
-    - If there are more than MOST_FILES files or MAX_TOTAL bytes, the gateway reads only the first files, in the order
-      of their names, and logs one line.
+    - If the files exceed MOST_FILES or MAX_TOTAL bytes, the gateway reads only the first files, sorted by name, and
+    logs one line.
     """
 
     def __init__(self, backend: str, pattern: str, interval: float, check: CheckAddress) -> None:

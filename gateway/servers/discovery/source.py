@@ -27,7 +27,7 @@ class Found:
     """An address that discovery found.
 
     `address` is in the format of a backend's `endpoints`. If `ip` is not empty, the gateway connects to this IP address
-    of the host, and `text` is the address with the IP address instead of the host name, for logs."""
+    of the host. In logs, `text` is then the address with the IP address instead of the host name."""
 
     address: str
     ip: str = ""

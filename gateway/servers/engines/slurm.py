@@ -1,7 +1,7 @@
 """Runs jobs on SLURM, through the commands `sbatch`, `squeue`, `scontrol` and `scancel`.
 
-This engine uses `squeue --Format` instead of `squeue --json`, because the JSON output contains all jobs of the cluster
-and not only the requested jobs (seen with 22.05), and because its fields change with every version.
+This engine uses `squeue --Format` instead of `squeue --json`. The JSON output contains all jobs of the cluster and not
+only the requested jobs (seen with 22.05), and its fields change with every version.
 """
 
 import asyncio

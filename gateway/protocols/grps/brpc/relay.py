@@ -30,9 +30,9 @@ _PREDICT = backend_method(INFER)
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the request of an inference. Return None if the gateway must decode the frame because it is malformed,
-    calls another method, has a payload that is not plain protobuf, or omits the model name for a listener with a
-    default model."""
+    """Return the request of an inference. Return None if the gateway must decode the frame. This is necessary for a
+    malformed frame, for a call of another method, and for a payload that is not plain protobuf. It is also necessary if
+    the frame omits the model name and the listener has a default model."""
     frame = _plain_frame(message)
     if frame is None or _operation(frame.meta) is not INFER:
         return None

@@ -34,7 +34,8 @@ def request(message: Message, request: Request, target: Target) -> Message:
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """Return the response for the client, or one message of a stream. Return None if the gateway must decode it.
+    """Return the response for the client, or one message of a stream. Return None if the gateway must decode the
+    message.
 
     Raises:
         GatewayError: the error that the response reports, in its message or by the status of the call.

@@ -63,8 +63,8 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
 
     Raises:
         DecodeError: the body is not JSON, or not a GrpsMessage. For example, it has data in two members, an unknown
-            member (in the data, or instead of the data), a member of the wrong type, or a tensor whose elements do not
-            match its dtype and shape.
+            member (in or instead of the data), or a member of the wrong type. A tensor whose elements do not match its
+            dtype and shape is also an error.
         GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit.
     """
     body = body if isinstance(body, bytes) else bytes(body)

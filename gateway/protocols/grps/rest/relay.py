@@ -77,7 +77,8 @@ def request(message: Message, request: Request, target: Target, control: StreamC
 
 
 def reply(reply: Message, request: Request, target: Target, control: StreamControl) -> Message | None:
-    """Return the response for the client, or one message of a stream. Return None if the gateway must decode it.
+    """Return the response for the client, or one message of a stream. Return None if the gateway must decode the
+    message.
 
     Raises:
         DecodeError, GatewayError: the errors of `client.decode_response`.
