@@ -109,8 +109,8 @@ def backend_path(request: Request, target: Target, suffix: str = "") -> str:
 def asked_version(message: Message) -> str:
     """Return the version or label in a request's path.
 
-    The result is empty if the path contains neither, and also for version 0. OpenVINO's client requests version 0 by
-    default, and OpenVINO's server treats it as the latest version."""
+    The result is empty if the path contains no version and no label, and also for version 0. OpenVINO's client requests
+    version 0 by default, and OpenVINO's server treats it as the latest version."""
     version = message.captures.get("version", "")
     return "" if version == "0" else version
 

@@ -58,7 +58,7 @@ def deadline_of(meta: Protobuf, message: Message) -> float | None:
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response, which is never compressed, to a request that `decode_request` returned.
+    """Return the response to a request that `decode_request` returned. The response is never compressed.
 
     Raises:
         GatewayError: the errors of the parent folder's `server.encode_response`; RESOURCE_EXHAUSTED if the response

@@ -41,7 +41,7 @@ def encode_request(request: Request, target: Target, control: StreamControl = DE
 
     Raises:
         GatewayError: UNIMPLEMENTED if grps does not support the method; INVALID_ARGUMENT if the message cannot
-            represent a parameter or an input (the message says which), or if a stream with a body of bytes must be
+            represent a parameter or an input (the message says which), or if the body is bytes and a stream must be
             requested in a JSON body.
     """
     grps = client.encode_request(request)
