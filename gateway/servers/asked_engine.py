@@ -1,5 +1,5 @@
-"""Error handling for the engine of one backend: opens the engine when it is available, queries it with a time limit,
-and pauses after each failure. `jobs` sends all queries through it."""
+"""Handles errors of one backend's engine: opens the engine when it is available, queries it with a time limit, and
+pauses after each failure. `jobs` sends all queries through this module."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,8 @@ from gateway.servers.started_server import log
 T = TypeVar("T")
 
 OpenEngine = Callable[[ServersSettings], tuple[Engine, float]]
-"""Starts an engine, and returns it with its polling interval in seconds. Raises EngineError."""
+"""A function that starts an engine, and returns the engine and its polling interval in seconds. It raises EngineError
+if the engine does not exist or is unusable."""
 
 SECONDS = 60.0
 """Maximum time for a response from the engine, in seconds."""
@@ -22,7 +23,7 @@ POLL = 1.0
 
 
 class AskedEngine:
-    """The engine of one backend. After consecutive failures, the pauses before the next query get longer."""
+    """The engine of one backend. The pause before the next query grows with each consecutive failure."""
 
     def __init__(self, settings: ServersSettings, open_engine: OpenEngine, clock: Callable[[], float]) -> None:
         self._settings = settings
@@ -76,11 +77,11 @@ class AskedEngine:
             raise
         except TimeoutError as error:
             raise EngineError(f"{self._settings.engine}: no answer within {SECONDS:g} s") from error
-        except Exception as error:  # such as too many open files, or an unknown version: the query is retried
+        except Exception as error:  # such as too many open files, or an unknown version; the caller retries the query
             raise EngineError(f"{self._settings.engine}: unexpected error: {error!r}") from error
 
     def answered(self) -> None:
-        """Record a success."""
+        """Record a successful query."""
         self.error, self._failures = "", 0
 
     def failed(self, error: EngineError) -> None:

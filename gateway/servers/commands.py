@@ -1,5 +1,5 @@
-"""Runs the commands of a batch system without a shell, with a time limit, and with the commands' own messages in
-errors."""
+"""Runs the commands of a batch system without a shell and with a time limit. Errors contain the commands' own
+messages."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from gateway.servers.engine import EngineError
 
 
 class CommandError(EngineError):
-    """A command ended with an exit code other than 0."""
+    """A command exited with a code other than 0."""
 
     def __init__(self, engine: str, command: str, said: str) -> None:
         super().__init__(f"{engine}: {command}: {said}")
@@ -18,10 +18,10 @@ class CommandError(EngineError):
 
 
 async def run(engine: str, *words: str, seconds: float, environment: Mapping[str, str] | None = None) -> str:
-    """Run a command and return its output. If the command hangs, or if the caller is cancelled, its process is killed.
+    """Run a command and return its output. Kill the process if the command hangs, or if the caller is cancelled.
 
-    Raise CommandError, with the command's last message, if the command fails. Raise EngineError if it does not start,
-    or takes longer than `seconds`."""
+    Raise CommandError, with the command's last message, if the command fails. Raise EngineError if the command does not
+    start, or takes longer than `seconds`."""
     name = words[0]
     try:
         process = await asyncio.create_subprocess_exec(
@@ -30,7 +30,7 @@ async def run(engine: str, *words: str, seconds: float, environment: Mapping[str
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=dict(os.environ if environment is None else environment),
-            start_new_session=True,  # so Ctrl-C in the gateway's terminal does not stop it
+            start_new_session=True,  # so Ctrl-C in the gateway's terminal does not stop the command
         )
     except OSError as error:
         raise EngineError(f"{engine}: {name} cannot be started: {error.strerror}") from None

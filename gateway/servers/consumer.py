@@ -1,5 +1,5 @@
-"""The interface of a backend for the code that manages the backend's servers (`fleet`). `assembly.servers` implements
-Consumer, and endpoints are instances of Use."""
+"""Defines the interface between a backend and the code that manages the backend's servers (`fleet`). `assembly.servers`
+implements Consumer, and endpoints implement Use."""
 
 from typing import Protocol
 
@@ -51,11 +51,11 @@ class Consumer(Protocol):
         """Return whether the server at this address reports that it is ready."""
 
     def add(self, address: str, use: Use | None = None) -> Use:
-        """Start sending calls to the server at this address. `use` is the server's previous use, if the server is not
-        new."""
+        """Start sending calls to the server at this address. If the server is not new, `use` is its previous use."""
 
     def remove(self, address: str) -> None:
         """Stop sending calls to the server at this address. Calls in flight continue."""
 
     def fail_waiting(self, text: str, detail: str) -> None:
-        """Fail all waiting calls. `detail` is only for clients that are allowed to see server output."""
+        """Fail all waiting calls with the error `text`. `detail` is only for clients that are allowed to see server
+        output."""

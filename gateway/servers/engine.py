@@ -1,5 +1,5 @@
-"""The interface of an engine, which runs, monitors and stops jobs. A job is one model server. `jobs` calls the engines
-in `engines`."""
+"""Defines the interface of an engine, which runs, monitors and stops jobs. A job is one model server. `jobs` calls the
+engines in `engines`."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -15,15 +15,15 @@ class JobState(Enum):
     WAITING = "waiting"
     RUNNING = "running"
     ENDING = "being ended"
-    """The job gets no more calls, but some of its processes still exist."""
+    """The job receives no more calls, but some of its processes still exist."""
     ENDED = "ended"
-    """The job's processes have ended, with exit code 0."""
+    """The job's processes have exited with code 0."""
     FAILED = "failed"
     CANCELLED = "cancelled"
     TIMED_OUT = "timed out"
     """The engine stopped the job at its time limit."""
     LOST = "lost"
-    """The engine does not know the job, or no longer knows it."""
+    """The engine never had a record of the job, or no longer has one."""
 
     @property
     def is_over(self) -> bool:
@@ -33,14 +33,14 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The resources of one job. A value of None means that the engine or the job script sets it."""
+    """The resources of one job. None means that the engine or the job script sets the value."""
 
     cpus: int | None = None
     gpus: int | None = None
     memory: int | None = None
     """Memory, in bytes."""
     seconds: float | None = None
-    """The walltime, after which the engine stops the job, in seconds."""
+    """The walltime in seconds, after which the engine stops the job."""
     options: tuple[str, ...] = ()
     """Additional options in the engine's syntax, such as `--partition=gpu` for sbatch."""
 
@@ -58,16 +58,16 @@ class Job:
     folder: Path
     """The working folder, which must exist and be visible to the nodes of a cluster."""
     output: Path
-    """The file for the job's standard output and standard error, in a folder for this job only. The nodes must see this
-    folder too."""
+    """The file for the job's standard output and standard error, in a folder for this job only. The nodes must also see
+    this folder."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables that the job gets in addition to the engine's variables."""
+    """Environment variables that the job receives in addition to the engine's variables."""
     resources: Resources = Resources()
 
     @property
     def program(self) -> tuple[str, ...]:
-        """The program to run. For a script that is not executable, the program is bash, because batch systems run these
-        scripts too."""
+        """The program to run. For a script that is not executable, the program is bash, because batch systems also run
+        such scripts."""
         return ("bash", *self.command) if self.is_script and not os.access(self.command[0], os.X_OK) else self.command
 
 
@@ -77,7 +77,7 @@ class JobReport:
 
     state: JobState
     reason: str = ""
-    """The reason for the state, in the engine's words, such as `Resources`, `NODE_FAIL` or `exit code 3`; can be
+    """The reason for the state, in the engine's words, such as `Resources`, `NODE_FAIL` or `exit code 3`. It can be
     empty."""
     host: str | None = None
     """The machine on which the job runs; None if unknown."""
@@ -86,8 +86,8 @@ class JobReport:
 
 
 class EngineError(Exception):
-    """The engine is unreachable, or rejects a job. The message contains the engine's name, the request and the engine's
-    own message."""
+    """The engine is unreachable, or rejects a job. The message contains the engine's name, the request, and the
+    engine's own message."""
 
 
 class RefusedError(EngineError):
@@ -102,15 +102,15 @@ class Engine(Protocol):
         """Start `job`, immediately or when the engine has capacity, and return the engine's id for the job."""
 
     async def find(self, names: Collection[str]) -> Mapping[str, str]:
-        """Return job ids by job name, for jobs whose submission was interrupted because the gateway ended. An engine
-        whose jobs end when their output folders are removed returns an empty map."""
+        """Return a map from job names to job ids, for jobs whose submission was interrupted because the gateway
+        stopped. An engine whose jobs end when their output folders are removed returns an empty map."""
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
-        """Return a report for each id, with one query to the engine."""
+        """Return a report for each id. The method sends one query to the engine."""
 
     async def cancel(self, ids: Collection[str]) -> None:
-        """Stop these jobs with all their processes, and remove waiting jobs. Jobs that have already ended cause no
-        error."""
+        """Stop these jobs with all their processes, and remove waiting jobs from the queue. Jobs that have already
+        ended cause no error."""
 
     async def close(self) -> None:
         """Detach from the engine. If the engine can keep jobs, jobs that were not cancelled continue."""

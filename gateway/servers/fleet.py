@@ -1,8 +1,9 @@
-"""The servers of one backend. This module decides when servers start and stop, and adds ready servers to the backend.
+"""Manages the servers of one backend. This module decides when servers start and stop, and adds ready servers to the
+backend.
 
-A fleet checks its servers at an interval, and immediately when a call waits or fails. The decision rules are in
-`sizing`: the number of servers, the wait after failed starts, and when a server stops. `jobs` carries out the decisions
-at the engine, and adopts jobs of an earlier gateway.
+A fleet checks its servers at an interval, and immediately when a call waits or fails. `sizing` contains the decision
+rules for the number of servers, the wait after failed starts, and the time at which a server stops. `jobs` carries out
+the decisions at the engine, and adopts jobs of an earlier gateway.
 """
 
 import asyncio
@@ -33,14 +34,14 @@ from gateway.servers.sizing import (
 from gateway.servers.started_server import JobFailure, ServerPhase, ServerReport, StartedServer, log, tell
 
 FAST, SLOW = 0.1, 1.0
-"""The intervals between two checks, in seconds: while a change is expected, and at other times."""
+"""The intervals between two checks, in seconds: FAST while the fleet expects a change, and SLOW at other times."""
 GONE_SECONDS = 2.0
-"""The time to find out whether the server of a failed call is gone, in seconds."""
+"""The maximum time for finding out whether the server of a failed call is gone, in seconds."""
 
 
 class StartedServers:
     """The model servers that the gateway has started for one backend. Only this object uses their jobs. Call `start`,
-    then `attach` for each backend that takes the servers over, and finally `close`."""
+    then `attach` for each backend that takes over the servers, and finally `close`."""
 
     def __init__(self, jobs: Jobs, clock: Callable[[], float]) -> None:
         self._jobs = jobs
@@ -83,7 +84,7 @@ class StartedServers:
         self._wake.set()
 
     def retire(self) -> None:
-        """Stop the servers after the current calls have ended. Start new servers only for calls that are already
+        """Stop the servers after the current calls have ended, and start new servers only for calls that are already
         waiting."""
         self._is_retired = True
         self._wake.set()
@@ -93,23 +94,24 @@ class StartedServers:
         await self._jobs.all_over()
 
     async def close(self) -> None:
-        """Stop all jobs, or detach from them if they are kept. Return when the stopped jobs have ended. If this takes
-        too long, the next gateway stops the remaining jobs."""
+        """Stop all jobs, or detach from the jobs if they are kept. Return when the stopped jobs have ended. If stopping
+        takes too long, the next gateway stops the remaining jobs."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        if self._consumer is not None:  # such as a model list request whose client has disconnected
+        if self._consumer is not None:  # such as a request for the model list whose client has disconnected
             self._consumer.fail_waiting("the gateway stops", "")
         await self._jobs.close(keep=self.settings.keep and not self._is_retired)
 
     # For the backend
 
     def call_waits(self) -> None:
-        """Check whether to start a server."""
+        """Check whether the fleet must start a server for a waiting call."""
         self._wake.set()
 
     async def failure_at(self, address: str) -> JobFailure | None:
-        """Return why the server at `address`, to which a call has just failed, is gone, or None if it still exists."""
+        """Return why the server at `address`, to which a call has failed, is gone, or None if the server still
+        exists."""
         server = self._jobs.at(address)
         if server is None or server.over.is_set():
             return None if server is None else server.failure
@@ -122,7 +124,7 @@ class StartedServers:
 
     async def _takes_no_connections(self, server: StartedServer) -> bool:
         """Return whether the server's address refuses connections. The method waits for the engine's report, which
-        contains the reason if the job ends just after its server."""
+        contains the reason if the job ends shortly after its server."""
         is_gone, began = False, self._clock()
         with suppress(TimeoutError, EngineError):
             async with asyncio.timeout(GONE_SECONDS):
@@ -230,8 +232,8 @@ class StartedServers:
         return count
 
     def _superfluous(self) -> list[StartedServer]:
-        """Return the servers that are not needed and have been idle for at least `idle` seconds, the longest idle
-        first."""
+        """Return the unnecessary servers that have been idle for at least `idle` seconds. The server with the longest
+        idle time comes first."""
         settings, now = self.settings, self._clock()
         starting, serving = self._jobs.phases(ServerPhase.STARTING), self._jobs.phases(ServerPhase.SERVING)
         idle = [(now - each.use.last_used, each) for each in serving if each.use is not None and each.use.is_idle]
@@ -349,7 +351,7 @@ class StartedServers:
         self._note_failure(JobFailure(f"{server.label} cannot be submitted: {why}"))
 
     def _note_failure(self, failure: JobFailure, *, counts: bool = True) -> None:
-        """Record a failed job. If `counts` is True, it is a failed start, so the next start waits longer."""
+        """Record a failed job. If `counts` is True, the job counts as a failed start, which delays the next start."""
         self.failures += 1
         if counts:
             self._failed.add(failure)
@@ -380,8 +382,8 @@ class StartedServers:
 
 
 def fitting(settings: ServersSettings, parts: Iterable[object]) -> str:
-    """Return a fingerprint of job settings, which is equal for jobs that can replace each other. `parts` are additional
-    values that the jobs depend on."""
+    """Return a fingerprint of job settings. The fingerprints of jobs that can replace each other are equal. `parts` are
+    additional values that the jobs depend on."""
     return json.dumps(
         [
             settings.engine, settings.command, settings.is_script, str(settings.directory), settings.keep,

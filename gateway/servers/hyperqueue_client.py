@@ -1,18 +1,18 @@
-"""HyperQueue's Python client in a separate process, which the engine starts with `python hyperqueue_client.py
-[FOLDER]`.
+"""Runs HyperQueue's Python client in a separate process. The engine starts the process with `python
+hyperqueue_client.py [FOLDER]`.
 
-The client needs a separate process because a process can be killed in any state. The client's calls block without a
-timeout, a call that hangs delays the end of the process, and concurrent calls make the Rust code panic. The process
-reads one JSON object per line from stdin, and responds to each with one line on stdout: `{"ok": RESULT}` or `{"error":
-TEXT}`.
+The client needs a separate process because the gateway can kill a process in any state. The client's calls block
+without a timeout, a call that hangs delays the exit of the process, and concurrent calls make the Rust code panic. The
+process reads one JSON object per line from stdin, and responds to each object with one line on stdout: `{"ok": RESULT}`
+or `{"error": TEXT}`.
 
 - `{"ask": "submit", ...}` with `name`, `args`, `cwd`, `env`, `stderr`, `cpus`, `resources`, `nodes`, `min_time`
-  (seconds or null), `priority`: the id of the job.
-- `{"ask": "jobs", "ids": [...]}`: `[completed, finished, failed, error]` for each id that HyperQueue knows: whether the
-  job has ended, how many of its tasks succeeded and failed, and HyperQueue's message for the failures.
+  (seconds or null), `priority`: returns the id of the job.
+- `{"ask": "jobs", "ids": [...]}`: returns `[completed, finished, failed, error]` for each id that HyperQueue
+  recognizes. The values are whether the job has ended, how many of its tasks succeeded and failed, and HyperQueue's
+  message for the failures.
 
-Each request gets a new connection, because the server might have restarted. A connection takes a tenth of a
-millisecond.
+Each request uses a new connection, because the server might have restarted. Connecting takes a tenth of a millisecond.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from hyperqueue import Client, Job
 from hyperqueue.ffi.protocol import ResourceRequest
 
 SECONDS = 60
-"""Maximum duration of one call, in seconds. After this time, the process ends by itself, even if its gateway is
-dead."""
+"""Maximum duration of one call, in seconds. After this time, the process exits by itself, even if its gateway has
+died."""
 
 
 class _ReportedError(Exception):
-    """Raised to leave `wait_for_jobs`, which reports the progress before it waits."""
+    """An exception for leaving `wait_for_jobs`, which reports the progress before it waits."""
 
 
 def submit(client: Any, asked: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
-"""Submits, monitors and stops the jobs of one backend's servers at their engine, for `fleet`. Adopts or ends jobs that
-an earlier gateway left, also at an engine that the backend no longer uses.
+"""Submits, monitors and stops the jobs of one backend's servers at their engine, for `fleet`. Also adopts or ends jobs
+that an earlier gateway left, even at an engine that the backend no longer uses.
 
-A job is in the state file from before its submission until the engine reports that it has ended."""
+The state file contains a job from before its submission until the engine reports that the job has ended."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ LOST = JobReport(JobState.LOST)
 
 
 class AdoptionDecision(Enum):
-    """The decision about a job."""
+    """The decision about a job of an earlier gateway."""
 
     USED = "used"
     ENDED = "ended"
@@ -39,7 +39,8 @@ class AdoptionDecision(Enum):
 
 @frozen
 class OrphanedJob:
-    """A job of an earlier gateway: the saved data (with the job's id, if known) and the engine's report."""
+    """A job of an earlier gateway: the saved data (with the job's id, if known), the engine's report, and the
+    decision."""
 
     saved: SavedJob
     report: JobReport
@@ -65,15 +66,15 @@ def _decide(
 
 
 def _is_here(job: SavedJob, settings: ServersSettings) -> bool:
-    """Return whether the job is at the engine in these settings. A job that is known only by its folder counts too."""
+    """Return whether the job is at the engine in these settings. A job that is known only by its folder also counts."""
     return job.engine in ("", settings.engine)
 
 
 async def _end_elsewhere(
     asked: AskedEngine, jobs: Collection[SavedJob], backend: str, over: Callable[[str], None]
 ) -> None:
-    """Cancel jobs at the engine `asked`, which the backend no longer uses, and retry until the engine responds. `over`
-    is called with the name of each job that has ended."""
+    """Cancel jobs at the engine `asked`, which the backend no longer uses, and retry until all jobs have ended. The
+    function calls `over` with the name of each job that has ended."""
     left = {each.name: each for each in jobs}
     tries = 0
     try:
@@ -103,7 +104,8 @@ async def _ended(asked: AskedEngine, jobs: Collection[SavedJob]) -> list[SavedJo
 
 
 async def _ids_of(asked: AskedEngine, jobs: Collection[SavedJob]) -> dict[str, str]:
-    """Return the engine's job ids by job name, for jobs with a known id and jobs that the engine finds."""
+    """Return a map from job names to the engine's job ids, for jobs with a known id and for jobs that the engine
+    finds."""
     known = {each.name: each.id for each in jobs if each.id}
     unknown = [each.name for each in jobs if not each.id]
     return known | dict(await asked.ask(asked.engine.find(unknown)))
@@ -112,7 +114,7 @@ async def _ids_of(asked: AskedEngine, jobs: Collection[SavedJob]) -> dict[str, s
 CLOSE_SECONDS = 30.0
 """Maximum time for the jobs to end when the gateway stops, in seconds."""
 CLOSE_ATTEMPTS = 3
-"""The maximum number of attempts to stop the jobs when the gateway stops, if the engine is unreachable."""
+"""The maximum number of attempts to stop the jobs when the gateway stops and the engine is unreachable."""
 KEEP_SECONDS = 5.0
 """Maximum time for submissions in progress when the gateway stops and its jobs continue, in seconds."""
 
@@ -127,12 +129,12 @@ class JobObserver(Protocol):
         """Handle a job that the engine cancelled, or that reached its time limit, while its server was in use."""
 
     def job_is_refused(self, server: StartedServer, why: str) -> None:
-        """Handle a job whose submission failed, and for which an immediate retry is pointless."""
+        """Handle a job whose submission failed, if an immediate retry is pointless."""
 
 
 class Jobs:
-    """The jobs of one backend's servers. `fits` is the fingerprint of their settings; `open_engine` starts the engine
-    and returns it with its polling interval in seconds. Set `observer` before any other use."""
+    """The jobs of one backend's servers. `fits` is the fingerprint of their settings. `open_engine` starts the engine,
+    and returns the engine and its polling interval in seconds. Set `observer` before any other use."""
 
     observer: JobObserver
 
@@ -174,7 +176,7 @@ class Jobs:
     # Adopting jobs
 
     async def open(self) -> None:
-        """Open the state file and the engine, unless they are open.
+        """Open the state file and the engine, unless they are already open.
 
         Raises:
             EngineError: the file or the engine is unusable.
@@ -185,26 +187,25 @@ class Jobs:
 
     async def adopt(self, most: int) -> list[tuple[StartedServer, str]]:
         """Adopt the jobs that an earlier gateway left. Return at most `most` useful jobs with their previous addresses,
-        and stop the others.
+        and stop all other jobs.
 
         Raises:
-            EngineError: the engine cannot be queried. In this case, no job is adopted.
+            EngineError: the engine cannot be queried. No job is adopted.
         """
         left = self._state.left_for(self.settings.backend)
         here = [each for each in left if _is_here(each, self.settings)]
         ids = await _ids_of(self.engine, here)
         here = [replace(each, id=ids.get(each.name, "")) for each in here]
         reports = await self.engine.ask(self.engine.engine.reports(list(ids.values())))
-        taken = {
-            each.name for each in self._state.take(left)
-        }  # another backend with this folder might have taken some of them
+        # another backend with this folder might have taken some of the jobs
+        taken = {each.name for each in self._state.take(left)}
         self._end_elsewhere([each for each in left if each.name in taken and not _is_here(each, self.settings)])
         here = [each for each in here if each.name in taken]
         decided = _decide(here, reports, self.settings, self._fits, most)
         return [(self._taken(each), each.saved.address) for each in decided if self._is_left(each)]
 
     def _is_left(self, job: OrphanedJob) -> bool:
-        """Return whether the job is useful. A job that is not useful is stopped or forgotten."""
+        """Return whether the job is useful. Stop or forget a job that is not useful."""
         if job.fate is AdoptionDecision.FORGOTTEN:
             self._state.remove(job.saved.name)
         elif job.fate is AdoptionDecision.ENDED:
@@ -248,7 +249,7 @@ class Jobs:
         self.remember(server)
         text = "backend %r: %s is submitted to the engine %s"
         tell(self.settings.backend, logging.INFO, text, server.label, self.settings.engine)
-        if server.phase is ServerPhase.ENDING:  # the decision was made during the submission
+        if server.phase is ServerPhase.ENDING:  # the decision to stop the server was made during the submission
             await self._cancel(server)
         self.changed.set()
 
@@ -270,7 +271,7 @@ class Jobs:
             self.observer.job_is_refused(server, why)
 
     def remember(self, server: StartedServer) -> None:
-        """Write the current data of the server."""
+        """Save the current data of the server."""
         self._state.change(self._saved(server))
 
     def _saved(self, server: StartedServer) -> SavedJob:
@@ -290,7 +291,7 @@ class Jobs:
     # Monitoring jobs
 
     async def look(self) -> None:
-        """Query the engine for all jobs if it is time, and log their output.
+        """Query the engine for all jobs if the polling interval has passed, and log the output of the jobs.
 
         Raises:
             EngineError: the engine cannot be queried.
@@ -302,7 +303,7 @@ class Jobs:
         self._state.write_again()
 
     async def ask(self) -> None:
-        """Query the engine for all jobs. Callers that arrive during the query get the same response.
+        """Query the engine for all jobs. Callers that arrive during the query receive the same response.
 
         Raises:
             EngineError: the engine cannot be queried.
@@ -346,15 +347,15 @@ class Jobs:
     # Stopping jobs
 
     def end(self, server: StartedServer, why: str) -> None:
-        """Stop the job of a server that gets no calls. A job that is being submitted is stopped after the
-        submission."""
+        """Stop the job of a server that receives no calls. If the job's submission is in progress, stop the job
+        afterwards."""
         if server.phase is not ServerPhase.ENDING:
             server.phase, server.why = ServerPhase.ENDING, why
             if server.id:
                 self._in_background(self._cancel(server))
 
     async def _cancel(self, server: StartedServer) -> None:
-        """Stop the job, and retry until the engine reports that it has ended."""
+        """Stop the job, and retry until the engine reports that the job has ended."""
         tries = 0
         while not server.over.is_set():
             try:
@@ -383,8 +384,8 @@ class Jobs:
             await asyncio.wait(self._elsewhere)
 
     async def close(self, *, keep: bool) -> None:
-        """Stop all jobs, or detach from them if they are kept. Return when the stopped jobs have ended. If this takes
-        too long, the next gateway stops the remaining jobs."""
+        """Stop all jobs, or detach from the jobs if `keep` is True. Return when the stopped jobs have ended. If
+        stopping takes too long, the next gateway stops the remaining jobs."""
         if not keep:
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):
@@ -393,7 +394,7 @@ class Jobs:
                 left = ", ".join(each.label for each in self.servers.values())
                 text = "backend %r: jobs remain that the next gateway will end: %s (%s)"
                 log.error(text, self.settings.backend, left, error or "no time left")
-        elif self._busy:  # jobs that are being submitted are kept too
+        elif self._busy:  # jobs whose submission is in progress are also kept
             await asyncio.wait(self._busy, timeout=KEEP_SECONDS)
         tasks = {*self._busy, *self._elsewhere, *([] if self._asking is None else [self._asking])}
         for task in tasks:
@@ -405,7 +406,7 @@ class Jobs:
     async def _end_all(self) -> None:
         failures = 0
         while (self.servers or self._busy) and self.engine.is_open:
-            for each in self.servers.values():  # a job that is being submitted is cancelled after the submission
+            for each in self.servers.values():  # a job whose submission is in progress is cancelled afterwards
                 each.phase, each.why = ServerPhase.ENDING, each.why or "the gateway ends"
             ids = [each.id for each in self.servers.values() if each.id]
             try:

@@ -1,8 +1,9 @@
-"""Finds the address of a starting server, from its announcement or because it responds at its assigned port.
+"""Finds the address of a starting server, either from its announcement, or because the server responds at its assigned
+port.
 
-An announcement is a line `http://HOST:PORT` in a file `url-*.txt` in the job's folder, which UM-Bridge's job scripts
-write. A file without a line end might be incomplete, so the gateway reads it again later, and uses it if it has not
-changed."""
+An announcement is a line `http://HOST:PORT` in a file `url-*.txt` in the job's folder. UM-Bridge's job scripts write
+such files. A file without a line end might be incomplete, so the gateway reads the file again later, and uses it if it
+has not changed."""
 
 import asyncio
 import re
@@ -25,8 +26,8 @@ _LINE = re.compile(r"(?:http://)?((?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,253})|\[[0-9
 
 @frozen
 class Announcement:
-    """The announcement in the files of a job: `address` (HOST:PORT), or in `fault` the reason why the address is
-    unusable. The two fields are empty if the job has written no file."""
+    """The announcement in the files of a job: `address` (HOST:PORT), or `fault`, which is the reason why the address is
+    unusable. Both fields are empty if the job has written no file."""
 
     address: str = ""
     fault: str = ""
@@ -38,7 +39,7 @@ NOTHING = Announcement()
 
 
 def announced(folder: Path) -> Announcement:
-    """Return the announcement in `folder`. If there are several addresses, return the first by file name."""
+    """Return the announcement in `folder`. If the folder contains several addresses, the first by file name counts."""
     faults, unfinished = [], ""
     for file in sorted(folder.glob(PATTERN))[:MOST_FILES]:
         try:
@@ -78,15 +79,16 @@ def _read_content(content: bytes) -> Announcement:
 
 @frozen
 class Located:
-    """The address of a server (HOST:PORT), or the fault in its announcement. The two fields are empty while the
-    address is unknown."""
+    """The address of a server (HOST:PORT), or the fault in its announcement. Both fields are empty while the address is
+    unknown."""
 
     address: str = ""
     fault: str = ""
 
 
 async def locate(server: StartedServer, others: Iterable[StartedServer], consumer: Consumer) -> Located:
-    """Look once for the address of a server whose job is at the engine. `others` are the fleet's servers."""
+    """Return the address of a server whose job is at the engine, if it is known by now. `others` are the fleet's
+    servers."""
     if not server.id or server.report.state is JobState.ENDING:
         return Located()
     found = await asyncio.to_thread(announced, server.folder)
@@ -102,7 +104,7 @@ async def locate(server: StartedServer, others: Iterable[StartedServer], consume
 
 
 def _finished(found: Announcement, before: str) -> str:
-    """Return the announced address. A line without an end counts only if it was the same in the previous check."""
+    """Return the announced address. A line without a line end counts only if it was the same in the previous check."""
     return found.address or (found.unfinished if found.unfinished == before else "")
 
 

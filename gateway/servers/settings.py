@@ -1,4 +1,4 @@
-"""The settings of one backend's servers."""
+"""Defines the settings of one backend's servers."""
 
 from pathlib import Path
 
@@ -23,11 +23,11 @@ class ServersSettings:
     min: int = 0
     max: int = 1
     idle: float = 300.0
-    """Time without a call after which a server is stopped, in seconds."""
+    """The time without a call after which the gateway stops a server, in seconds."""
     start_timeout: float = 600.0
     """Maximum time from the submission of a job to the announcement of its server, in seconds."""
     calls_per_server: int = 0
-    """The number of calls after which a server is replaced; 0 means no limit."""
+    """The number of calls after which the gateway replaces a server; 0 means no limit."""
     resources: Resources = Resources()
     keep: bool = False
     """True if the jobs continue after the gateway stops."""

@@ -1,6 +1,6 @@
-"""Decides when servers of a backend start and stop: how many there should be, from the length of the queue and from
-measured times; how long to wait after failed starts, and which error waiting calls get; and when a server stops,
-because of its use, its times or the engine's report on its job."""
+"""Decides when servers of a backend start and stop. The number of servers depends on the length of the queue and on
+measured times. After failed starts, the module decides how long to wait, and which error waiting calls receive. A
+server stops because of its use, its times or the engine's report on its job."""
 
 from collections.abc import Callable
 from math import ceil, floor
@@ -30,13 +30,13 @@ class Demand:
 def wanted_starts(demand: Demand, *, starting: int, serving: int, existing: int, least: int, most: int) -> int:
     """Return the number of servers to start now.
 
-    `starting` is the number of servers that are not ready yet, and `serving` the number of servers that get calls.
-    `existing` counts all servers whose jobs have not ended, including drained servers. There should be at least `least`
-    servers, and never more than `most`.
+    `starting` is the number of servers that are not ready yet, and `serving` is the number of servers that receive
+    calls. `existing` is the number of servers whose jobs have not ended, including draining servers. `least` and `most`
+    are the minimum and maximum number of servers.
 
-    An additional server is worth its start if the waiting calls would still be waiting when it is ready, or if they
-    have together waited longer than a start takes. While these times are unknown, start one server for each group of
-    calls that could run in parallel."""
+    An additional server is worth its start if the waiting calls would still be waiting when the server is ready, or if
+    their total waiting time is longer than a start takes. While these times are unknown, the function starts one server
+    for each group of calls that can run in parallel."""
     room = max(most - existing, 0)
     below = max(least - starting - serving, 0)
     return min(max(_for_queue(demand, starting, serving), below), room)
@@ -60,8 +60,8 @@ def _for_queue(demand: Demand, starting: int, serving: int) -> int:
 
 
 def surplus(idle: list[float], limit: float, *, starting: int, serving: int, least: int) -> int:
-    """Return the number of servers to stop; the caller stops the longest idle servers first. `idle` contains the idle
-    times of the servers without calls in flight, in seconds."""
+    """Return the number of servers to stop. The caller stops the servers with the longest idle times first. `idle`
+    contains the idle times of the servers without calls in flight, in seconds."""
     over = sum(seconds >= limit for seconds in idle)
     return max(min(over, starting + serving - least), 0)
 
@@ -72,9 +72,9 @@ def back_off(failures: int) -> float:
 
 
 def margin(lifetime: float, call_seconds: float | None) -> float:
-    """Return how many seconds before its end a server stops getting calls. The margin is a tenth of the total
-    `lifetime` (in seconds), but at most a minute, or the duration of two calls if that is longer. The maximum is half
-    of the lifetime."""
+    """Return how many seconds before its end a server stops receiving calls. The margin is a tenth of the total
+    `lifetime` (in seconds), but at most a minute. If two calls take longer than this, the margin is the duration of two
+    calls, but at most half of the lifetime."""
     return min(max(min(lifetime / 10, 60.0), 2 * (call_seconds or 0.0)), lifetime / 2)
 
 
@@ -83,7 +83,7 @@ ATTEMPTS = 3
 
 
 class FailedStarts:
-    """The failed starts of one backend's servers since one of its servers last answered a call."""
+    """The failed starts of one backend's servers since one of these servers last answered a call."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -92,7 +92,7 @@ class FailedStarts:
         self.next_at = -1e9
         """The time of the next permitted start, on the fleet's clock."""
         self._unserved_since: float | None = None
-        """The time since which calls wait without a ready server."""
+        """The time from which calls have waited without a ready server."""
 
     def add(self, failure: JobFailure) -> None:
         """Record a failed start. Several failures before the next permitted start count as one, because these servers
@@ -107,8 +107,8 @@ class FailedStarts:
         self.in_a_row = 0
 
     def waits_in_vain(self, *, is_starting: bool, limit: float, reason: Callable[[], str]) -> JobFailure | None:
-        """Return the error for calls that wait without a ready server, or None if they should continue to wait. After
-        the calls have waited `limit` seconds, `reason` is called to find out why no server is ready."""
+        """Return the error for calls that wait without a ready server, or None if the calls should continue to wait.
+        After the calls have waited `limit` seconds, the method calls `reason` to find out why no server is ready."""
         now = self._clock()
         if self._unserved_since is None:
             self._unserved_since = now
@@ -128,8 +128,8 @@ class FailedStarts:
 
 @frozen
 class Stop:
-    """The decision to stop a server. A server that serves calls is drained; any other server is stopped immediately.
-    `failed` is True if the server did not work as required."""
+    """The decision to stop a server. The fleet drains a server that serves calls, and stops any other server
+    immediately. `failed` is True if the server did not work as required."""
 
     why: str
     failed: bool = False
@@ -144,8 +144,9 @@ def stop(
     call_seconds: float | None,
     is_replaced: bool,
 ) -> Stop | None:
-    """Return the decision to stop the server, or None if it should continue in its phase. `now` is on the fleet's
-    clock; `wall` is the same time in seconds since 1970. `is_replaced` is True if the fleet is no longer needed."""
+    """Return the decision to stop the server, or None if the server should continue in its phase. `now` is on the
+    fleet's clock; `wall` is the same time in seconds since 1970. `is_replaced` is True if the fleet is no longer
+    needed."""
     if server.phase not in (ServerPhase.STARTING, ServerPhase.SERVING):
         return None
     if is_replaced:
@@ -161,8 +162,8 @@ def stop(
 
 
 def ends_soon(server: StartedServer, wall: float, call_seconds: float | None) -> bool:
-    """Return whether the server's job is near its time limit at `wall` (seconds since 1970), so the server should get
-    no more calls."""
+    """Return whether the server's job is so close to its time limit at `wall` (seconds since 1970) that the server
+    should receive no more calls."""
     ends = server.report.ends
     if ends is None:
         return False
@@ -178,7 +179,7 @@ def _not_started(server: StartedServer, seconds: float) -> str:
 
 
 def why_over(server: StartedServer) -> str:
-    """Return the reason to show in messages about a server whose job ended by itself or was stopped at the engine."""
+    """Return the reason for messages about a server whose job ended by itself or was stopped at the engine."""
     during = "before it served" if server.phase is ServerPhase.STARTING else "while it served"
     fault = f"; its announcement: {server.fault}" if server.fault else ""
     reason = f" ({server.report.reason})" if server.report.reason else ""
@@ -196,7 +197,7 @@ _SAID = {
 
 
 def is_expected(server: StartedServer) -> bool:
-    """Return whether a server whose job has ended was useful, so the next server can start immediately."""
+    """Return whether a server whose job has ended was useful, in which case the next server can start immediately."""
     return server.phase is ServerPhase.DRAINING or (server.phase is ServerPhase.SERVING and server.has_answered)
 
 

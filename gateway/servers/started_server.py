@@ -1,4 +1,4 @@
-"""One server that a fleet has started, its job with its output, and the log lines about it.
+"""Represents one server that a fleet has started, with its job and the job's output, and logs lines about the server.
 
     starting -> serving -> draining -> ending
         |          |                     ^
@@ -25,15 +25,14 @@ _lines = LogLimit(log, lines=60)
 
 
 def tell(backend: str, level: int, text: str, *values: object) -> None:
-    """Log a line about the servers of `backend`. `text` is a format string for the backend's name, followed by
-    `values`."""
+    """Log a line about the servers of `backend`. `text` is a format string for the backend's name and `values`."""
     _lines.write(backend, level, text, backend, *values)
 
 
 SHOWN = 2000
 """The number of bytes at the end of the output that errors and log lines quote."""
 READ = 16384
-"""The maximum number of bytes that are read for the log at a time."""
+"""The maximum number of bytes to read for the log at a time."""
 
 
 class JobOutput:
@@ -82,9 +81,9 @@ class ServerPhase(Enum):
     STARTING = "starting"
     SERVING = "serving"
     DRAINING = "draining"
-    """The server gets no new calls; calls in flight finish."""
+    """The server receives no new calls; calls in flight finish."""
     ENDING = "ending"
-    """The server's job is being stopped."""
+    """The gateway or the engine is stopping the server's job."""
 
 
 @frozen
@@ -101,7 +100,7 @@ class ServerReport:
 
     name: str
     id: str
-    """The engine's id; empty before the engine has accepted the job."""
+    """The engine's id for the job; empty before the engine has accepted the job."""
     phase: str
     state: str
     """The state of the job in the engine's report."""
@@ -119,7 +118,7 @@ class StartedServer:
     def __init__(self, name: str, folder: Path, port: int, began: float, submitted: float | None = None) -> None:
         self.name = name
         self.folder = folder
-        """The folder for its announcement and its output."""
+        """The folder for the server's announcement and output."""
         self.port = port
         self.began = began
         self.submitted = time() if submitted is None else submitted
@@ -127,18 +126,18 @@ class StartedServer:
         self.phase = ServerPhase.STARTING
         self.report = JobReport(JobState.WAITING)
         self.running_since: float | None = None
-        """When the engine first reported it as running, in seconds since 1970."""
+        """The time of the engine's first report of the job as running, in seconds since 1970."""
         self.address = ""
         self.use: Use | None = None
         self.unfinished = ""
-        """An announced address whose line had no end in the last check."""
+        """An announced address whose line had no line end in the last check."""
         self.fault = ""
-        """The fault in its announcement."""
+        """The fault in the server's announcement."""
         self.why = ""
-        """The reason why it is drained or stopped."""
+        """The reason for draining or stopping the server."""
         self.output = JobOutput(folder / "output")
         self.failure: JobFailure | None = None
-        """The reason why its job has ended, if it ended by itself."""
+        """The reason why the server's job has ended, if the job ended by itself."""
         self.over = asyncio.Event()
 
     @property
@@ -168,7 +167,7 @@ class StartedServer:
         self.report = report
 
     def fails(self, text: str) -> JobFailure:
-        """Record why the job ends or has ended, with the end of its output."""
+        """Record why the job ends or has ended, with the end of its output, and return this failure."""
         self.failure = JobFailure(text, self.output.end())
         return self.failure
 

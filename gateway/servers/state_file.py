@@ -1,11 +1,11 @@
-"""A file with the jobs that a gateway has submitted. If the gateway is killed, the next gateway finds the jobs in the
-file.
+"""Reads and writes a file with the jobs that a gateway has submitted. If the gateway is killed, the next gateway finds
+the jobs in the file.
 
-Even if the file is damaged or incomplete, every job remains known, because it has a folder with its name. The id of a
-job with only a folder is unknown, and the gateway stops this job.
+Even if the file is damaged or incomplete, every job remains known, because each job has a folder with its name. If a
+job has only a folder, its id is unknown, and the gateway stops the job.
 
-A separate thread writes the file and removes folders, one after the other, because both can take long: the folder is
-often on a network file system that the cluster nodes share.
+A separate thread writes the file and removes folders, sequentially. Both can take long, because the folder is often on
+a network file system that the cluster nodes share.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ if sys.platform != "win32":  # the gateway starts no servers on Windows
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*-[0-9a-f]{8}")
-"""The pattern of job names. The gateway also removes folders with these names, so other names are rejected."""
+"""The pattern of job names. The gateway rejects other names, because it removes folders with the names of jobs."""
 
 
 def name_for(backend: str, number: str) -> str:
@@ -50,7 +50,7 @@ class SavedJob:
 
     name: str
     id: str = ""
-    """The engine's id; empty until the engine has accepted the job."""
+    """The engine's id for the job; empty until the engine has accepted the job."""
     backend: str = ""
     engine: str = ""
     directory: str = ""
@@ -59,7 +59,7 @@ class SavedJob:
     """The fingerprint of the job's settings. A gateway with other settings does not adopt the job."""
     port: int = 0
     address: str = ""
-    """HOST:PORT of the server; empty until the server has announced its address."""
+    """The server's address (HOST:PORT); empty until the server has announced it."""
     submitted: float = 0.0
     """The time of submission, in seconds since 1970."""
 
@@ -72,7 +72,7 @@ class StateFile:
         self._users: set[str] = set()
         self._earlier: dict[str, SavedJob] = {}
         self._jobs: Mapping[str, SavedJob] = {}
-        """The jobs to save. Each change replaces the whole map, so the thread always reads a consistent state."""
+        """The jobs to save. Each change replaces the entire map, so the thread always reads a consistent state."""
         self._written: Mapping[str, SavedJob] = self._jobs
         """The jobs in the file."""
         self._is_failing = False
@@ -83,7 +83,7 @@ class StateFile:
         self._opening = Lock()
 
     def used_by(self, backend: str) -> None:
-        """Register a backend with jobs in this file. Call this for all backends before the file is opened."""
+        """Register a backend with jobs in this file. Call this method for all backends before you open the file."""
         self._users.add(backend)
 
     def job_folder(self, name: str) -> Path:
@@ -91,11 +91,11 @@ class StateFile:
         return self.folder / "jobs" / name
 
     def open(self) -> None:
-        """Lock the folder and read the jobs that an earlier gateway left. Any thread can call this method, also
+        """Lock the folder and read the jobs that an earlier gateway left. Any thread can call this method, even
         repeatedly.
 
         Raises:
-            EngineError: another gateway uses the folder, or the folder is not readable or writable.
+            EngineError: another gateway uses the folder, or the folder is not readable and writable.
         """
         with self._opening:
             if self._lock is None:
@@ -130,9 +130,8 @@ class StateFile:
             jobs = read(file.read_bytes())
         except FileNotFoundError:
             pass
-        except (
-            ValueError
-        ) as error:  # writes replace the file by renaming, so another program changed it, or the disk is damaged
+        except ValueError as error:
+            # The gateway replaces the file by renaming, so another program changed the file, or the disk is damaged.
             aside = file.with_suffix(".json.unreadable")
             self._move(file, aside)
             text = "%s is unusable (%s): the gateway keeps it as %s, and ends its jobs that have folders here"
@@ -157,8 +156,8 @@ class StateFile:
             raise EngineError(f"{self.folder / 'jobs'} cannot be read: {error.strerror}") from error
 
     def left_for(self, backend: str) -> list[SavedJob]:
-        """Return the jobs of an earlier gateway that `backend` can adopt: the backend's own jobs, and jobs of backends
-        that no longer exist."""
+        """Return the jobs of an earlier gateway that `backend` can adopt, which are the backend's own jobs and jobs of
+        backends that no longer exist."""
         return [each for each in self._earlier.values() if self._is_for(backend, each)]
 
     def _is_for(self, backend: str, job: SavedJob) -> bool:
@@ -169,20 +168,20 @@ class StateFile:
 
     def take(self, jobs: Iterable[SavedJob]) -> list[SavedJob]:
         """Hand over these jobs of an earlier gateway to the caller, except jobs that another caller has already taken.
-        The jobs stay in the file until `remove` is called."""
+        The jobs stay in the file until the caller removes them with `remove`."""
         return [each for each in jobs if self._earlier.pop(each.name, None) is not None]
 
     async def add(self, job: SavedJob) -> None:
         """Save a job before its submission, and create its folder.
 
         Raises:
-            OSError: the file or the folder is not writable. In this case, do not submit the job.
+            OSError: the file or the folder is not writable. Do not submit the job.
         """
         self._jobs = {**self._jobs, job.name: job}
         await asyncio.get_running_loop().run_in_executor(self._thread, self._write_with_folder, job.name)
 
     def change(self, job: SavedJob) -> None:
-        """Save new data of a job. The thread writes the data soon, and repeats the write later after an error."""
+        """Save new data of a job. The thread writes the data soon. After an error, it repeats the write later."""
         self._jobs = {**self._jobs, job.name: job}
         self._writing = self._thread.submit(self._try_to_write)
 
@@ -227,7 +226,7 @@ class StateFile:
         self._written, self._is_failing = jobs, False
 
     def close(self) -> None:
-        """Wait for all writes, and release the folder. This blocks."""
+        """Wait for all writes, and release the folder. This method blocks."""
         if self._lock is not None:
             self.write_again()
         self._thread.shutdown()

@@ -1,5 +1,5 @@
-"""The gateway's side of a watcher (`gateway.servers.watcher`): writes a job's data for the watcher, and reads the
-watcher's reports."""
+"""Implements the gateway's side of a watcher (`gateway.servers.watcher`): writes a job's data for the watcher, and
+reads the watcher's reports."""
 
 import json
 import signal
@@ -11,9 +11,9 @@ from gateway.servers.engine import Job, JobReport, JobState
 from gateway.servers.watcher import ExitReason
 
 GRACE = 5.0
-"""Time for a job's processes to end before they are killed, in seconds."""
+"""The time for a job's processes to exit before the watcher kills them, in seconds."""
 OUTPUT_BYTES = 2**20
-"""The size at which a job's output file is full and starts again, in bytes."""
+"""The size at which a job's output file is full and starts again from the beginning, in bytes."""
 
 
 def write_job(folder: Path, job: Job, lease: str, **more: Any) -> None:

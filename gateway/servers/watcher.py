@@ -1,19 +1,19 @@
 """Runs a job, and stops it with all its processes on request.
 
 The watcher is for engines that cannot stop jobs themselves: the engine `process`, and HyperQueue, whose Python client
-cannot do this. HyperQueue's nodes get a copy of this file, so it requires only Linux and Python 3.8. An engine starts
-`python watcher.py FOLDER`, and communicates with it through the folder, which contains:
+cannot stop jobs. HyperQueue's nodes run a copy of this file, so it requires only Linux and Python 3.8. An engine starts
+`python watcher.py FOLDER`, and communicates with the watcher through the folder, which contains:
 
 - `job.json`: `command` (a list), `output` (the file for its output), `output_bytes` (the size at which this file starts
   again), `memory` (the maximum memory of each process in bytes, or null), `seconds` (the time limit, or null), `grace`
   (seconds between SIGTERM and SIGKILL), `stdin` (whether the job ends when the watcher's standard input ends).
 - `lease`: the number of seconds within which the gateway must change this file (or `keep` if no change is needed), and
-  a text that changes. The job ends immediately if the lease is removed. If the lease is not renewed in time, the
-  gateway is dead, so the job ends.
-- `state.json`, which the watcher writes: `host`, `started`, `group` (the command's process group) and `began` (its
-  start time, in ticks since boot), `ending` (an ExitReason) while it stops the job, and after that `ended` (seconds
-  since 1970), `why` (an ExitReason), `exit_code` and `signal`. While the job runs, the file's modification time changes
-  every few seconds.
+a text that changes. The job ends immediately if the lease is removed. If the lease is not renewed in time, the job
+ends, because the gateway has probably died.
+- `state.json`, which the watcher writes: `host`, `started`, `group` (the command's process group) and `began` (the
+command's start time, in ticks since boot). While the watcher stops the job, the file also contains `ending` (an
+ExitReason), and after that, `ended` (seconds since 1970), `why` (an ExitReason), `exit_code` and `signal`. While the
+job runs, the file's modification time changes every few seconds.
 
 A job runs only once. If the engine starts the job again after its node has died, the job ends immediately, because the
 gateway has already replaced it.
@@ -57,10 +57,10 @@ CHECK = 0.5
 BEAT = 10.0
 """The interval between two updates of the modification time of `state.json`, in seconds."""
 HURRY = 2.0
-"""The time between SIGTERM and SIGKILL if the engine stops the job, in seconds. This time is short because the engine
+"""The time between SIGTERM and SIGKILL if the engine stops the job, in seconds. The time is short because the engine
 does not wait long."""
 TURN = 0.025
-"""The interval between two checks of processes that should end, in seconds."""
+"""The interval between two checks of processes that should exit, in seconds."""
 PR_SET_PDEATHSIG = 1  # prctl(2)
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -73,7 +73,7 @@ class LeaseFile:
 
     def lost(self) -> str | None:
         """Return why the job must end, or None while the lease is valid. Only the time since the last observed change
-        counts, so a file system error alone does not end the job, and the machines' clocks can differ."""
+        counts. Therefore, a file system error alone does not end the job, and the machines' clocks can differ."""
         try:
             text = self._path.read_text("utf-8")
         except (FileNotFoundError, NotADirectoryError):
@@ -86,12 +86,12 @@ class LeaseFile:
         try:
             seconds = float(text.split(maxsplit=1)[0])
         except (ValueError, IndexError):
-            return None  # `keep`, or a file that is being written
+            return None  # `keep`, or a file that the gateway is writing
         return ExitReason.ABANDONED if now - self._changed > seconds else None
 
 
 def write_state(folder: Path, **state: Any) -> None:
-    """Replace `state.json` atomically, so readers never see a partial file."""
+    """Replace `state.json` atomically, to ensure that readers never see a partial file."""
     unfinished = folder / "state.new"
     try:
         unfinished.write_text(json.dumps(state), "utf-8")
@@ -101,8 +101,8 @@ def write_state(folder: Path, **state: Any) -> None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat (see proc(5)), starting with the third field, the state. The result is empty
-    if the process is gone."""
+    """Return the fields of /proc/PID/stat (see proc(5)), starting with the third field, which is the state. The result
+    is empty if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
@@ -110,8 +110,8 @@ def _stat(pid: int) -> list[str]:
 
 
 def start_time(pid: int) -> str:
-    """Return the start time of the process, in ticks since boot, to detect a reused process id. The result is empty if
-    the process is gone."""
+    """Return the start time of the process, in ticks since boot, which distinguishes processes with the same id. The
+    result is empty if the process is gone."""
     fields = _stat(pid)
     return fields[19] if fields and fields[0] not in "ZX" else ""
 
@@ -134,7 +134,7 @@ def descendants() -> list[int]:
 
 
 def signal_all(number: int) -> bool:
-    """Signal all descendants. Return whether there were any."""
+    """Send the signal to all descendants. Return whether any descendants exist."""
     left = descendants()
     for process in left:
         with contextlib.suppress(OSError):
@@ -143,14 +143,14 @@ def signal_all(number: int) -> bool:
 
 
 class BoundedOutput:
-    """An output file that starts again when it is full. FILE.1 keeps the previous content."""
+    """An output file that starts again from the beginning when it is full. FILE.1 keeps the previous content."""
 
     def __init__(self, path: Path, limit: int) -> None:
         self._path, self._limit = path, limit
         self._file = path.open("ab", buffering=0)
 
     def write(self, data: bytes) -> None:
-        """Append `data`. If the disk is full, the data is lost, but the job continues."""
+        """Append `data`. If the disk is full, `data` is lost, but the job continues."""
         try:
             if self._file.tell() > self._limit:
                 self._file.close()
@@ -162,7 +162,7 @@ class BoundedOutput:
 
 
 class WatchedRun:
-    """One run of a command, from its start until all its processes have ended."""
+    """One run of a command, from its start until all its processes have exited."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         """Start the process. Raise OSError or SubprocessError if it does not start."""
@@ -181,11 +181,11 @@ class WatchedRun:
         assert self._process.stdout is not None
         self.pid = self._process.pid
         self.pipe: int | None = self._process.stdout.fileno()
-        """The job's output; None after the last process that could write to it has ended."""
+        """The pipe for the job's output; None after the last process that could write to it has exited."""
         os.set_blocking(self.pipe, False)
 
     def _limit(self) -> None:
-        """Set up the new process, so it ends if this watcher is killed, and its memory is limited."""
+        """Set up the new process to end if this watcher is killed, and limit its memory."""
         self._libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if self._memory is not None:
             resource.setrlimit(resource.RLIMIT_AS, (self._memory,) * 2)
@@ -204,11 +204,10 @@ class WatchedRun:
             self._output.write(data)
 
     def reap(self) -> int | None:
-        """Return the exit code of the command (negative for a signal), or None while it runs."""
+        """Return the exit code of the command (negative for a signal), or None while the command runs."""
         code = self._process.poll()
-        if (
-            code is not None
-        ):  # only after the command has ended, because waitpid reaps every child and bypasses the command's Popen
+        # only after the command has exited, because waitpid reaps every child and bypasses the command's Popen
+        if code is not None:
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
@@ -224,7 +223,7 @@ class WatchedRun:
             self.reap()
             number = signal.SIGKILL if time.monotonic() > until else 0
             if time.monotonic() > until + 2 * grace:
-                break  # a process that SIGKILL does not end hangs in the kernel
+                break  # a process that survives SIGKILL hangs in the kernel
         self.copy_output()
         return self.reap()
 

@@ -27,7 +27,7 @@ PROTOCOLS = (
         traits=Traits(
             wire=Wire(
                 datatypes=frozenset(TYPE_NUMBERS),
-                # a request can leave out all names, and the tensors of a response have no names
+                # a request can omit all names, and the tensors of a response have no names
                 unnamed=True,
             ),
             models=Models(

@@ -1,4 +1,4 @@
-"""Upstream side: converts canonical Requests to GraphPipe requests, and GraphPipe responses to Answers."""
+"""Converts canonical Requests to GraphPipe requests, and GraphPipe responses to Answers (upstream side)."""
 
 from functools import lru_cache
 
@@ -20,8 +20,8 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the message for `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if GraphPipe does not have the operation or the datatype; INVALID_ARGUMENT if
-            GraphPipe does not have the parameter, or a name is not UTF-8 or cannot be in a URL; RESOURCE_EXHAUSTED if
+        GatewayError: UNIMPLEMENTED if GraphPipe does not support the operation or the datatype; INVALID_ARGUMENT if
+            GraphPipe does not support a parameter, or a name is not UTF-8 or cannot be in a URL; RESOURCE_EXHAUSTED if
             the message is too large.
     """
     path = _path(request.model, target.address)
@@ -114,8 +114,8 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 def _infer_response(reply: Message, request: Request) -> Response:
     outputs = _outputs(reply.body, reply)
-    # The Go package's `Serve` returns all outputs, whichever are requested, so names assigned by position would be
-    # wrong.
+    # The Go package's `Serve` returns all outputs, whichever the client requests, so names assigned by position would
+    # be wrong.
     if request.outputs and len(outputs) != len(request.outputs):
         raise DecodeError(f"{len(outputs)} outputs for the {len(request.outputs)} that were requested")
     return Response(outputs, origin=reply)

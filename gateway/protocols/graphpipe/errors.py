@@ -1,9 +1,10 @@
-"""Converts GraphPipe errors, an InferResponse with `errors`, to and from a Reason.
+"""Converts GraphPipe errors (InferResponses with `errors`) to and from Reasons.
 
 No real server writes `errors`: the Go server responds with status 400 and plain text. Most clients fail on every status
-except 200, and do not read `errors` in a response with status 200. The gateway therefore sends errors with the status
-that matches the error. The Go client prints the response body unchanged, so it gets plain text. The Python client shows
-the error message only with status 200. A client with `?errors=200` in its URL therefore gets errors with status 200.
+except 200, and do not read `errors` in a response with status 200. The gateway therefore sends each error with the
+matching status. The Go client prints the response body unchanged, so the gateway sends it plain text. The Python client
+shows the error message only with status 200. A client with `?errors=200` in its URL therefore receives errors with
+status 200.
 """
 
 from typing import TypeAlias
@@ -23,7 +24,7 @@ Errors: TypeAlias = tuple[tuple[int, str], ...]
 class GraphPipeError(GatewayError):
     """The `errors` of a backend, as one error.
 
-    GraphPipe clients get the entries unchanged; other clients get one Reason and all messages."""
+    GraphPipe clients receive the entries unchanged; other clients receive one Reason and all messages."""
 
     def __init__(self, reason: Reason, message: str, errors: Errors) -> None:
         super().__init__(reason.status, reason, message)
@@ -66,7 +67,7 @@ def encode_errors(errors: Errors) -> bytes:
 
 
 def decode_error(reply: Message) -> GatewayError:
-    """Return the error in a response with status 400 or above, which contains `errors` or plain text."""
+    """Return the error in a response with status 400 or above. The response contains `errors` or plain text."""
     try:
         errors = decode_errors(Flatbuffer(reply.body).root())
     except DecodeError:
@@ -114,5 +115,5 @@ def _decode_text(raw: bytes) -> str:
 
 
 def _reason(reply: Message, code: int) -> Reason:
-    """Return the Reason that another gateway sent, or otherwise the Reason of the HTTP status."""
+    """Return the Reason that another gateway sent, or else the Reason for the HTTP status."""
     return REASONS.get(reply.headers.get(REASON_HEADER)) or REASONS_BY_NUMBER.get(code, Reason.MODEL_ERROR)

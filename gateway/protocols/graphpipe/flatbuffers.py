@@ -6,8 +6,8 @@
 
 Offsets are relative to their own position. The reader checks every offset before following it, and accepts any
 alignment. Many offsets can point to the same bytes, so a small message could expand to a large one. Each message
-therefore has a budget of twice its size, and the reader charges the bytes of every table, vector and string that it
-visits. Real writers share only vtables, and perhaps a few strings.
+therefore has a budget of twice its size. The reader charges the bytes of every table, vector and string that it visits
+to this budget. Real writers share only vtables, and perhaps a few strings.
 
 The writer writes front to back, so every object comes after the offset that points to it. A message consists of the
 structure and the payloads, which are the tensor data:
@@ -32,7 +32,7 @@ _READ_U32 = Struct("<I").unpack_from
 _READ_I64 = Struct("<q").unpack_from
 _MOST_FIELDS = 6
 _VTABLES = [Struct(f"<{count}H").unpack_from for count in range(2 + _MOST_FIELDS + 1)]
-"""The format of a vtable, by its number of 16-bit numbers. No table of the schema has more fields."""
+"""Vtable formats, indexed by the number of 16-bit numbers in the vtable. No table of the schema has more fields."""
 _LONG_VTABLE = 2 * len(_VTABLES)
 _I64_TUPLES = [Struct(f"<{count}q").unpack_from for count in range(MAX_RANK + 1)]
 
@@ -44,7 +44,7 @@ _STRING_CHARGE = 8
 
 
 class Flatbuffer:
-    """The bytes of one message, and the rest of the message's budget."""
+    """The bytes of one message, and its remaining budget."""
 
     __slots__ = ("left", "size", "view")
 
@@ -58,7 +58,7 @@ class Flatbuffer:
         return Table(self, self.follow(0))
 
     def follow(self, at: int) -> int:
-        """Return the position that the offset at `at` points to, which can be beyond the end of the message."""
+        """Return the position that the offset at `at` points to. The position can be beyond the end of the message."""
         try:
             return at + int(_READ_U32(self.view, at)[0])
         except error as end:
@@ -253,9 +253,9 @@ _I64 = Struct("<q")
 
 _WORD = 8
 _PAYLOAD_ALIGNMENT = 64
-"""The best alignment for vector instructions. Every reader accepts it."""
+"""The best alignment for vector instructions, in bytes. Every reader accepts it."""
 MAX_MESSAGE = 2**31
-"""Maximum size of a message. An offset has 32 bits, and most readers treat it as a signed number."""
+"""Maximum size of a message, in bytes. An offset has 32 bits, and most readers treat it as a signed number."""
 TOO_LARGE = "a GraphPipe message must be smaller than 2 GiB"
 
 
@@ -283,7 +283,7 @@ class Layout:
 class Writer:
     """Writes one message, starting with the root table of its structure.
 
-    The argument `at` of the methods is the position of a field, which contains the number itself or the offset to the
+    The methods' argument `at` is the position of a field. The field contains the number itself or the offset to the
     written object."""
 
     def __init__(self) -> None:
@@ -292,7 +292,7 @@ class Writer:
         self._payloads: list[tuple[int, int, int]] = []
 
     def table(self, layout: Layout, at: int = 0) -> int:
-        """Write a table of zeros, and return its position."""
+        """Write a table filled with zeros, and return its position."""
         vtable = self._vtables.get(layout)
         if vtable is None:
             self._align(2)
@@ -346,7 +346,7 @@ class Writer:
         The caller sends each payload after its piece.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED if the message has 2 GiB or more.
+            GatewayError: RESOURCE_EXHAUSTED if the message is 2 GiB or larger.
         """
         end = len(self._out)
         lengths = []
@@ -361,8 +361,8 @@ class Writer:
         return (structure + lengths[0], *lengths[1:]) if lengths else (structure,)
 
     def _begin(self, at: int, alignment: int, shift: int = 0) -> int:
-        """Point the offset at `at` to the end of the structure, and return this position. The byte `shift` bytes after
-        it is aligned."""
+        """Point the offset at `at` to the end of the structure, and return the position of this end. The byte `shift`
+        bytes after that position is aligned."""
         self._align(alignment, shift)
         start = len(self._out)
         _U32.pack_into(self._out, at, start - at)

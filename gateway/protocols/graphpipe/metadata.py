@@ -98,5 +98,5 @@ def _type(spec: TensorSpec) -> int:
 
 
 def _version(signature: Signature) -> str:
-    """Return the server's version if the server reported one, or otherwise the model's versions."""
+    """Return the server's version if the server reported one, or else the model's versions."""
     return signature.server_version or ", ".join(signature.versions)

@@ -1,4 +1,5 @@
-"""GraphPipe paths for OpenAPI documents. GraphPipe messages are flatbuffers, which JSON schemas cannot describe."""
+"""Describes GraphPipe paths for OpenAPI documents. GraphPipe messages are flatbuffers, which JSON schemas cannot
+describe."""
 
 import numpy as np
 
@@ -43,7 +44,7 @@ _UNDER_200 = Parameter(
 def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOperation | None:
     """Return the operation of a path pattern, for `model` or for any model.
 
-    GET requests metadata, and POST runs the model."""
+    A GET request returns metadata, and a POST request runs the model."""
     if pattern.startswith("GET "):
         about = answered(_METADATA)
         return HttpOperation("The model's inputs and outputs", about, {TEXT: Media(STRING)})

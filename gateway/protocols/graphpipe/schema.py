@@ -1,5 +1,5 @@
-"""`protos/graphpipe/graphpipe.fbs` in Python: the type numbers, the fields of each table, and the layouts of the tables
-that the gateway writes."""
+"""Defines the schema `protos/graphpipe/graphpipe.fbs` in Python: the type numbers, the fields of each table, and the
+layouts of the tables that the gateway writes."""
 
 from gateway.core.datatypes import Datatype
 from gateway.core.messages import Headers
@@ -81,11 +81,11 @@ INFER_REQUEST_LAYOUT = Layout(
 
 NUMBERS_LAYOUT = Layout((Tensor.SHAPE, 4), (Tensor.DATA, 4), (Tensor.TYPE, 1))
 STRINGS_LAYOUT = Layout((Tensor.SHAPE, 4), (Tensor.STRING_VAL, 4), (Tensor.TYPE, 1))
-"""The two layouts of Tensor: "one of `data` and `string_val` MUST be empty"."""
+"""Tensor has two layouts, because "one of `data` and `string_val` MUST be empty"."""
 
 OUTPUTS_LAYOUT = Layout((InferResponse.OUTPUT_TENSORS, 4))
 ERRORS_LAYOUT = Layout((InferResponse.ERRORS, 4))
-"""The two layouts of InferResponse: "the server MUST include data in only one of" its fields."""
+"""InferResponse has two layouts, because "the server MUST include data in only one of" its fields."""
 
 ERROR_LAYOUT = Layout((Error.MESSAGE, 4), (Error.CODE, 8))
 

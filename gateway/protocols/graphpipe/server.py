@@ -1,4 +1,4 @@
-"""Client side: converts GraphPipe requests to canonical Requests, and Answers to GraphPipe responses."""
+"""Converts GraphPipe requests to canonical Requests, and Answers to GraphPipe responses (client side)."""
 
 from functools import lru_cache
 
@@ -20,8 +20,8 @@ _CONTROL = "control"
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """Return the canonical Request of one HTTP request.
 
-    GET requests metadata. The gateway ignores the path after the model name, and the Content-Type, because the Python
-    client omits it and libcurl sends the type of a form.
+    A GET request is a request for metadata. The gateway ignores the path after the model name. It also ignores
+    Content-Type, because the Python client omits this header and libcurl sends the type of a form.
 
     Raises:
         DecodeError: the body is not a Request of the schema, or is malformed.
@@ -86,7 +86,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     """Return the HTTP response to a Request that `decode_request` returned.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if GraphPipe does not have the datatype of an output; RESOURCE_EXHAUSTED if the
+        GatewayError: UNIMPLEMENTED if GraphPipe does not support the datatype of an output; RESOURCE_EXHAUSTED if the
             message is too large.
     """
     if request.operation is Operation.METADATA:

@@ -1,8 +1,9 @@
-"""Strings of the schema: names, which are UTF-8 text, and `config`, which can be any bytes.
+"""Converts the strings of the schema: names, which are UTF-8 text, and `config`, which can be any bytes.
 
 `config` ("a string or any other binary data") is for the model. In a canonical Request, it becomes the parameter
 `config`. Bytes that are not UTF-8 become lone surrogates in this string (`surrogateescape`). Only GraphPipe can write
-them; every other protocol rejects them. The client and server sides of GraphPipe and its metadata use this module.
+lone surrogates; every other protocol rejects them. The client and server sides of GraphPipe and its metadata use this
+module.
 """
 
 from collections.abc import Iterable

@@ -21,8 +21,8 @@ _STRING_OVERHEAD = 8
 """Overhead of a string (an offset and a length), in bytes."""
 
 TensorHeader: TypeAlias = tuple[int, Shape, int, int]
-"""The part of a tensor before its data: the type number, the shape, the number of elements of the data vector, and the
-number of bytes of the data."""
+"""The part of a tensor before its data: the type number, the shape, the number of elements in the data vector, and the
+size of the data in bytes."""
 
 
 def decode_type(number: int, what: str) -> Datatype:
@@ -84,14 +84,14 @@ def _decode_strings(table: Table, datatype: Datatype, shape: Shape, what: str) -
 _MAX_CHECKED = 64
 """Maximum number of tensors or names in an ordinary message.
 
-A message with more tensors or names counts as parsed completely."""
+A message with more tensors or names counts as fully parsed."""
 
 
 def parsed_size(message: Message) -> int:
     """Return the number of bytes of a message that must be parsed: all bytes except the numbers of its tensors.
-    `core.offload` uses it to decide whether a thread does the work.
+    `core.offload` uses this number to decide whether to do the work in a thread.
 
-    The whole body counts if the message contains strings, errors, or more than _MAX_CHECKED tensors or names."""
+    The entire body counts if the message contains strings, errors, or more than _MAX_CHECKED tensors or names."""
     try:
         root = Flatbuffer(message.body).root()
         size = _response_size(root) if message.status else _request_size(root)
@@ -120,7 +120,8 @@ def _response_size(table: Table) -> int | None:
 
 
 def _are_few_numbers(table: Table, slot: int) -> bool:
-    """Return whether the vector at `slot` contains at most _MAX_CHECKED tensors, all without strings."""
+    """Return whether the vector at `slot` contains at most _MAX_CHECKED tensors, and none of the tensors contains
+    strings."""
     return table.count(slot) <= _MAX_CHECKED and not any(
         tensor.count(schema.Tensor.STRING_VAL) for tensor in table.tables(slot)
     )
@@ -130,8 +131,8 @@ def encode_tensors(tensors: Sequence[Tensor], role: str) -> tuple[tuple[TensorHe
     """Return the headers of the tensors, and their data in GraphPipe's format. `role` is `input` or `output`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if GraphPipe does not have a tensor's datatype; RESOURCE_EXHAUSTED for strings of 2
-            GiB or more.
+        GatewayError: UNIMPLEMENTED if GraphPipe does not support a tensor's datatype; RESOURCE_EXHAUSTED if the strings
+            take 2 GiB or more.
     """
     headers: list[TensorHeader] = []
     data: list[Buffer] = []

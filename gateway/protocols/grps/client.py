@@ -1,5 +1,5 @@
-"""Upstream side, shared by all transports: converts a Request to a GrpsMessage, and the GrpsMessage of a response to an
-Answer."""
+"""Converts a Request to a GrpsMessage, and the GrpsMessage of a response to an Answer (upstream side of all
+transports)."""
 
 from collections.abc import Callable
 
@@ -38,7 +38,7 @@ def encode_request(request: Request) -> GrpsMessage:
             that the route sets (`translate.payload`).
     """
     if request.operation is Operation.METADATA:
-        # The version is left out, because real servers find the model by its name in inference.yml.
+        # The version is omitted, because real servers find the model by its name in inference.yml.
         return GrpsMessage(payload=Payload.STR_DATA, tensors=(str_data(request.model),))
     if request.operation not in INFERENCES:
         return GrpsMessage()
@@ -50,12 +50,13 @@ def encode_request(request: Request) -> GrpsMessage:
 def model_and_version(request: Request) -> str:
     """Return the model name and version for "Select model(with `name-version` format)".
 
-    Return an empty name if the server must run its own DAG."""
+    The name is empty if the server must run its own DAG."""
     return f"{request.model}-{request.version}" if request.model and request.version else request.model
 
 
 def _request_data(request: Request) -> Data:
-    """Return the inputs in the route's payload, otherwise in the client's payload, otherwise in gtensors."""
+    """Return the inputs in the route's payload if it is set, else in the client's payload if it can hold them, else in
+    gtensors."""
     if request.translate.payload:
         payload = Payload(request.translate.payload)
         return payload, _PAYLOAD_TENSORS[payload](request)

@@ -24,7 +24,7 @@ _NO_SUCH_MODEL = re.compile(
 
 
 class ModelFailure(GatewayError):  # noqa: N818 - the flag's own word
-    """A FAILURE with a `code` that the model or its server chose. grps clients get the same code."""
+    """A FAILURE with a `code` that the model or its server chose. grps clients receive the same code."""
 
     def __init__(self, reason: Reason, message: str, code: int) -> None:
         super().__init__(refusal(reason, message).status, reason, message)
@@ -39,8 +39,8 @@ def failure(error: GatewayError) -> GrpsMessage:
 
 
 def is_failure(status: GrpsStatus | None) -> bool:
-    """Return whether a response with this status is an error. A response without a status is not: the C++ server sends
-    metadata over RPC in this form."""
+    """Return whether a response with this status is an error. A response without a status is not an error: the C++
+    server sends metadata over RPC in this form."""
     if status is None:
         return False
     if status.flag in (SUCCESS, FAILURE):
@@ -49,7 +49,7 @@ def is_failure(status: GrpsStatus | None) -> bool:
 
 
 def backend_error(status: GrpsStatus, headers: Headers) -> GatewayError:
-    """Return the error that a backend reports in `status`. The Python server's message can be a whole traceback."""
+    """Return the error that a backend reports in `status`. The Python server's message can be a complete traceback."""
     text = status.text or f"status {status.code} without a message"
     told = REASONS.get(headers.get(REASON_HEADER))
     if told is None and status.code == 500 and _NO_SUCH_MODEL.fullmatch(status.text):

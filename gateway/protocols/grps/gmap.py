@@ -1,7 +1,8 @@
-"""`gmap`: six maps from a string key to a value. Each entry becomes a tensor `[1]` whose name is the key.
+"""Converts entries of `gmap`, which consists of six maps from a string key to a value, to and from tensors. Each entry
+becomes a tensor `[1]` whose name is the key.
 
-The codecs of JSON and Protobuf read entries with `entry` and give them `with_distinct_names`. To write entries, they
-`fit` the tensors, and then get the `entries`."""
+To read entries, the JSON and protobuf codecs call `entry` and `with_distinct_names`. To write entries, they call `fit`
+for each tensor, and then `entries`."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +29,7 @@ MAPS: dict[str, Datatype] = {
 """The datatype of each map's values. The maps are in the order of their field numbers, which start at 1."""
 
 TEXT = "text"
-"""The content type of strings. It distinguishes BYTES from `s_s` from BYTES from `s_b`."""
+"""The content type of strings. It distinguishes BYTES of `s_s` from BYTES of `s_b`."""
 
 BYTES_MAP = "s_b"
 
@@ -42,9 +43,9 @@ class GmapPlace:
 
 
 GmapKeys: TypeAlias = Mapping[str, GmapPlace]
-"""The map and key of a tensor, by tensor name. The gateway keeps map and key for tensors whose name is not their key
-(see `with_distinct_names`), and for tensors of `s_b`, because a model with another protocol does not distinguish bytes
-from text."""
+"""The map and key of a tensor, by tensor name. The gateway keeps them for tensors whose name is not their key (see
+`with_distinct_names`). It also keeps them for tensors of `s_b`, because a model with another protocol does not
+distinguish bytes from text."""
 NO_KEYS: GmapKeys = MappingProxyType({})
 
 _NUMBER_MAPS = {datatype: name for name, datatype in MAPS.items() if datatype is not Datatype.BYTES}
@@ -75,10 +76,10 @@ def fit(tensor: Tensor, keys: GmapKeys = NO_KEYS, *, from_gmap: bool = False) ->
     Return None if `tensor` has no name or does not have exactly one element.
 
     The entry's key is the tensor's name, unless `keys` maps this name to a different key. BYTES go to `s_s` if they are
-    UTF-8, otherwise to `s_b`. BYTES that came from `s_b` return to `s_b` even if they are UTF-8. If `from_gmap` is
-    True, the tensor comes from a client's gmap, in which BYTES without a content type are from `s_b`. Otherwise, the
-    model's protocol might have lost the distinction between text and bytes, so `keys` determines whether the tensor
-    came from `s_b`."""
+    UTF-8, or else to `s_b`. BYTES that came from `s_b` return to `s_b` even if they are UTF-8. If `from_gmap` is True,
+    the tensor comes from a client's gmap, in which BYTES without a content type are from `s_b`. Otherwise, the model's
+    protocol might have lost the distinction between text and bytes, so `keys` determines whether the tensor came from
+    `s_b`."""
     if tensor.elements != 1 or not tensor.name:
         return None
     place = keys.get(tensor.name)

@@ -1,4 +1,4 @@
-"""Metadata as YAML text in `str_data`: a model's Signature, or a server's model list.
+"""Reads and writes metadata as YAML text in `str_data`: a model's Signature, or a server's model list.
 
 Real servers respond with their own configuration. For a model, they send its entry in inference.yml, which does not
 list inputs and outputs. For the server, they send inference.yml and server.yml in one mapping.
@@ -41,7 +41,7 @@ def write_model(signature: Signature, name: str) -> str:
     if signature.platform:
         document["platform"] = signature.platform
     if Operation.INFER not in signature.operations:
-        # Clients can only stream from this model, or can call only its derivative models (such as `M.gradient`).
+        # Clients can only stream from this model, or can call only its derivative models, such as `M.gradient`.
         document["infer"] = False
     if Operation.STREAM in signature.operations:
         document["stream"] = True
@@ -80,8 +80,8 @@ def _write(document: Entry) -> str:
 
 
 def read_model(text: str) -> Signature:
-    """Return the Signature in a model's metadata. The Signature has no inputs and outputs if the metadata does not list
-    them.
+    """Return the Signature in a model's metadata. If the metadata does not list inputs and outputs, the Signature has
+    none.
 
     Raises:
         DecodeError: the text is not a YAML mapping, or has an unknown datatype or a dimension below -1.
@@ -190,14 +190,15 @@ def read_mapping(text: str) -> dict[str, Any]:
 
 
 class _Plain(str):
-    """A scalar that had no quotes in the input. The output writes it without quotes too, so readers still see `16` as a
-    number."""
+    """A scalar that had no quotes in the input. The output also contains it without quotes, so readers still treat `16`
+    as a number."""
 
     __slots__ = ()
 
 
 class _Loader(yaml.BaseLoader):
-    """Loader that rejects nesting deeper than MAX_DEPTH, and aliases, which can expand a few lines to gigabytes."""
+    """A YAML loader that rejects nesting deeper than MAX_DEPTH, and aliases, which can expand a few lines to
+    gigabytes."""
 
     depth = 0
 
@@ -217,7 +218,7 @@ class _Loader(yaml.BaseLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Dumper that writes _Plain strings without quotes."""
+    """A YAML dumper that writes _Plain strings without quotes."""
 
 
 def _write_plain(dumper: Any, text: _Plain) -> yaml.ScalarNode:

@@ -1,4 +1,4 @@
-"""The paths of grps-rest for OpenAPI documents."""
+"""Describes the paths of grps-rest for OpenAPI documents."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ _ERROR: Content = in_json(object_of({"status": object_of({"code": {"type": "inte
 
 def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOperation | None:
     """Return the operation of a path pattern, for `model` or for any model. A path that is not a grps path counts as an
-    inference."""
+    inference path."""
     if pattern in METRICS_PATTERNS:
         is_series = pattern == METRICS_SERIES
         content: Content = in_json({"type": "object"}) if is_series else {HTML: Media()}

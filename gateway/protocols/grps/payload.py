@@ -8,14 +8,14 @@
 | `gmap`     | named tensors of one element each       |
 | `ndarray`  | one tensor of numbers, in JSON only     |
 
-A backend request uses the payload that its route sets (`translate.payload`). Without this setting, it uses the client's
-payload if this payload can still hold the tensors, and otherwise gtensors.
+A backend request uses the payload that its route sets (`translate.payload`). Without this setting, the request uses the
+client's payload if this payload can still hold the tensors, or else gtensors.
 
 A response to a client uses the first payload that can hold the outputs: the backend's payload (if the backend speaks
-grps), then the client's payload, then gtensors. A client that requests an ndarray gets an ndarray or an error.
+grps), then the client's payload, then gtensors. A client that requests an ndarray receives an ndarray or an error.
 
-For this reason, a decoded message keeps its payload. ClientMessage is the `origin` of a Request, and BackendMessage is
-the `origin` of a Response.
+A decoded message keeps its payload for this selection. ClientMessage is the `origin` of a Request, and BackendMessage
+is the `origin` of a Response.
 """
 
 from typing import TypeAlias
@@ -35,7 +35,7 @@ Data: TypeAlias = tuple[Payload | None, tuple[Tensor, ...]]
 
 
 def str_data(content: str) -> Tensor:
-    """Return the tensor of a `str_data`. Raise GatewayError (INVALID_ARGUMENT) for lone surrogates."""
+    """Return the tensor of a `str_data`. Raise GatewayError (INVALID_ARGUMENT) if the string has lone surrogates."""
     try:
         return Tensor("", Datatype.BYTES, (1,), bytes_elements.pack([content.encode()]), gmap.TEXT)
     except UnicodeEncodeError as error:
@@ -51,7 +51,7 @@ def bin_data(element: bytes) -> Tensor:
 
 
 def check_payload(grps: GrpsMessage, role: str) -> None:
-    """Raise DecodeError for a message with two tensors of the same name, or an ndarray without numbers. `role` (input,
+    """Raise DecodeError if a message has two tensors of the same name, or an ndarray without numbers. `role` (input,
     output) is the word for its tensors in error messages."""
     if grps.payload is Payload.NDARRAY and not grps.tensors:
         raise DecodeError("ndarray holds its numbers in JSON only, expected gtensors")
@@ -63,13 +63,13 @@ def check_payload(grps: GrpsMessage, role: str) -> None:
 
 
 def with_distinct_names(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.GmapKeys]:
-    """Return the message's tensors and their `gmap.GmapKeys`. The tensors of a gmap get distinct names."""
+    """Return the message's tensors and their `gmap.GmapKeys`. The tensors of a gmap have distinct names."""
     return gmap.with_distinct_names(grps.tensors) if grps.payload is Payload.GMAP else (grps.tensors, gmap.NO_KEYS)
 
 
 class ClientMessage(Message, frozen=True):
-    """A client's message, with the fields that determine the payload of the response: its own `payload` (None if it
-    contained no data), whether it requests an ndarray (`returns_ndarray`), and the `keys` of its gmap."""
+    """A client's message, with the fields that determine the payload of the response. They are its own `payload` (None
+    if it contained no data), whether it requests an ndarray (`returns_ndarray`), and the `keys` of its gmap."""
 
     payload: Payload | None = Payload.GTENSORS
     returns_ndarray: bool = False
@@ -120,14 +120,14 @@ def backend_message(
 
 
 def gmap_keys(*origins: Message | None) -> gmap.GmapKeys:
-    """Return the gmap keys of all these origins, merged."""
+    """Return the merged gmap keys of all origins."""
     found = [each.keys for each in origins if isinstance(each, ClientMessage | BackendMessage) and each.keys]
     return {name: key for keys in found for name, key in keys.items()} if found else gmap.NO_KEYS
 
 
 def client_payload(origin: Message | None) -> Payload | None:
-    """Return the payload that the client sent: None for a message without data, and gtensors for a client that speaks
-    another protocol."""
+    """Return the payload that the client sent. The result is None for a message without data, and gtensors for a client
+    that speaks another protocol."""
     return origin.payload if isinstance(origin, ClientMessage) else Payload.GTENSORS
 
 
@@ -139,8 +139,8 @@ def reply_payloads(origin: Message | None, client: Payload | None) -> tuple[Payl
 
 def fit(payload: Payload | None, tensors: tuple[Tensor, ...], keys: gmap.GmapKeys, *, from_gmap: bool) -> Data | None:
     """Return `tensors` as the data of `payload`, or None if they do not fit. str_data becomes bin_data if the element
-    is not UTF-8. For gtensors and ndarray, the result is always None: gtensors can hold any tensors, and servers
-    convert an ndarray to gtensors.
+    is not UTF-8. For gtensors and ndarray, the result is always None, because gtensors can hold any tensors, and
+    servers convert an ndarray to gtensors.
 
     `keys` are the `gmap_keys` of the tensors' origins. `from_gmap` has the same meaning as in `gmap.fit`."""
     if payload is None:

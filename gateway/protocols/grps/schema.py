@@ -1,5 +1,5 @@
-"""The messages, methods and tensors of `grps.proto` as Python values, shared by all transports, and the messages
-of brpc's `baidu_std.proto`. `descriptors.binpb` is compiled from both files (see `protos/generate.py`).
+"""Defines the messages, methods and tensors of `grps.proto` as Python values, shared by all transports, and the
+messages of brpc's `baidu_std.proto`. `protos/generate.py` compiles both files to `descriptors.binpb`.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Payload(Enum):
 PROTOBUF_PAYLOADS = tuple(
     payload.value for payload in (Payload.GTENSORS, Payload.STR_DATA, Payload.BIN_DATA, Payload.GMAP)
 )
-"""The values of `translate.payload` for gRPC and brpc backends, the default first."""
+"""The values of `translate.payload` for gRPC and brpc backends, with the default first."""
 
 JSON_PAYLOADS = (*PROTOBUF_PAYLOADS, Payload.NDARRAY.value)
 """The values of `translate.payload` for REST backends. "ndarray [..] only used when http json request": the protobuf
@@ -54,7 +54,7 @@ class GrpsStatus(Struct, frozen=True):
 
 
 class GrpsMessage(Struct, frozen=True):
-    """`GrpsMessage`, which is every request and every response.
+    """`GrpsMessage`, the message of every request and every response.
 
     `payload` is None if the message contains no member of `data_oneof`.
 
@@ -64,8 +64,8 @@ class GrpsMessage(Struct, frozen=True):
     - str_data, bin_data: One unnamed BYTES `[1]`, for str_data with content type `text`.
     - ndarray: One unnamed tensor of numbers, which is `untyped` in a received message. Protobuf cannot represent an
       ndarray.
-    - gmap: For each entry, a tensor `[1]`, named after the key, with the datatype that `gmap.MAPS` gives for its map.
-      BYTES of `s_s` have content type `text`.
+    - gmap: For each entry, a tensor `[1]`, named after the key, with the datatype that `gmap.MAPS` defines for the
+      entry's map. BYTES of `s_s` have content type `text`.
 
     In an outgoing message, all elements of BYTES are UTF-8, except in bin_data and `s_b`.
     """
@@ -149,19 +149,19 @@ _BACKEND_METHODS: dict[Operation, str] = {
     Operation.STREAM: "PredictStreaming",
     Operation.LIVE: "CheckLiveness",
     Operation.READY: "CheckReadiness",
-    # A server reports readiness only for the server as a whole (`Models.ready_as_a_whole`).
+    # A server reports readiness only for the entire server (`Models.ready_as_a_whole`).
     Operation.MODEL_READY: "CheckReadiness",
     Operation.MODELS: "ServerMetadata",
     Operation.METADATA: "ModelMetadata",
 }
-"""The methods for backends. Online and Offline are missing, because the gateway never forwards them."""
+"""The backend methods. Online and Offline are missing, because the gateway never forwards them."""
 
 
 def backend_method(operation: Operation) -> str:
     """Return the method for `operation` at a backend.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if grps does not have the method.
+        GatewayError: UNIMPLEMENTED if grps has no method for the operation.
     """
     method = _BACKEND_METHODS.get(operation)
     if method is None:
@@ -183,7 +183,7 @@ RpcMeta = _SCHEMA.message("brpc.policy.RpcMeta")
 
 
 def _of_grpc() -> bytes:
-    """Return the FileDescriptorSet without the parts that only Apache brpc serves."""
+    """Return the FileDescriptorSet without the methods that only Apache brpc serves."""
     [file] = [file for file in FileDescriptorSet.FromString(_DESCRIPTORS).file if file.name == "grps/grps.proto"]
     services = [service for service in file.service if f"{file.package}.{service.name}" == GRPC_SERVICE]
     messages = [message for message in file.message_type if message.name != "EmptyGrpsMessage"]

@@ -1,6 +1,5 @@
-"""Client side, shared by all transports.
-
-It converts a GrpsMessage to a Request, and a backend's Answer to the GrpsMessage of the response.
+"""Converts a GrpsMessage to a Request, and a backend's Answer to the GrpsMessage of the response (client side of all
+transports).
 """
 
 from gateway.core import bytes_elements
@@ -57,7 +56,8 @@ def decode_request(
 
 
 def _metadata_model(grps: GrpsMessage) -> str:
-    """Return the model of a metadata request, "`str_data`: model_name". The member `model` is accepted as well."""
+    """Return the model of a metadata request, which is in `str_data` ("`str_data`: model_name") or in the member
+    `model`."""
     if grps.payload is not Payload.STR_DATA:
         return grps.model
     [name] = bytes_elements.unpack(grps.tensors[0].data)
@@ -93,7 +93,7 @@ def _metadata_reply(yaml: str) -> GrpsMessage:
 def _encode_inference(response: Response, request: Request, translate: Translate) -> GrpsMessage:
     payload, tensors = _reply_data(response, request.origin, translate)
     origin = response.origin
-    # As with real servers, a response contains the client's model name only if the model set a name, as echo models do.
+    # As in real servers, a response contains the client's model name only if the model set a name, as echo models do.
     names_model, outcome = bool(response.model), None
     if isinstance(origin, BackendMessage):
         names_model, outcome = origin.names_model, origin.outcome
@@ -102,7 +102,7 @@ def _encode_inference(response: Response, request: Request, translate: Translate
 
 def _reply_data(response: Response, client: Message | None, translate: Translate) -> Data:
     """Return the outputs in the first payload that can hold them. The backend's payload is a candidate only if the
-    route did not set the payload of the request."""
+    route does not set the payload of requests."""
     outputs, form = response.outputs, translate.bytes
     if isinstance(client, ClientMessage) and client.returns_ndarray:
         return Payload.NDARRAY, (_ndarray_output(outputs),)

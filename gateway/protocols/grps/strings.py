@@ -1,4 +1,4 @@
-"""BYTES as strings. `flat_string`, `str_data` and `s_s` are proto3 strings, which must be UTF-8."""
+"""Converts BYTES to strings. `flat_string`, `str_data` and `s_s` are proto3 strings, which must be UTF-8."""
 
 from base64 import b64encode
 from itertools import chain
@@ -15,8 +15,7 @@ _BASE64 = "base64"
 def is_utf8(tensor: Tensor) -> bool:
     """Return whether every element of a BYTES tensor is UTF-8."""
     data = tensor.data
-    # For short ASCII elements, one check of the whole buffer is enough, because their length prefixes are ASCII as
-    # well.
+    # For short ASCII elements, one check of the entire buffer is enough, because their length prefixes are also ASCII.
     if (data if isinstance(data, bytes | bytearray) else bytes(data)).isascii():
         return True
     return all(_is_utf8(element) for elements in bytes_elements.pieces(data) for element in elements)
@@ -31,7 +30,7 @@ def _is_utf8(element: bytes) -> bool:
 
 
 def as_strings(tensors: tuple[Tensor, ...], form: str, role: str) -> tuple[Tensor, ...]:
-    """Return `as_string` of each tensor.
+    """Apply `as_string` to each tensor.
 
     Error messages identify a tensor by `role` (input, output) and its name, or its position if it has no name."""
     if Datatype.BYTES not in [each.datatype for each in tensors]:
@@ -40,10 +39,10 @@ def as_strings(tensors: tuple[Tensor, ...], form: str, role: str) -> tuple[Tenso
 
 
 def as_string(tensor: Tensor, form: str, what: str) -> Tensor:
-    """Return a BYTES tensor with UTF-8 elements. Other tensors are returned unchanged.
+    """Return a BYTES tensor with UTF-8 elements. Return any other tensor unchanged.
 
-    If `form` (`translate.bytes`) is `base64`, every element is encoded. The message does not mark the elements as
-    base64.
+    If `form` (`translate.bytes`) is `base64`, the function encodes every element. The message does not mark the
+    elements as base64.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if an element is not UTF-8. The message contains `what`.

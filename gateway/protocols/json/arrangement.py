@@ -1,10 +1,11 @@
 """Assigns the tensors of a message to the placeholders of a template, for `bodies` and `heads`.
 
-- If the form declares its tensors, they are assigned by name. A tensor without a placeholder is refused. Tensors that
-  arrived without names, which the gateway calls `output0`, `output1` and so on, are assigned by position.
-- If the template contains `$*`, all tensors go there. A tensor without a name is called `input0`, `output0` and so on.
-- Otherwise, they are assigned by name if every tensor has the name of a placeholder. If not, they are assigned by
-  position, because the message contains no names.
+- If the form declares its tensors, they are assigned by name. A tensor without a placeholder is an error. Tensors that
+arrived without names, which the gateway calls `output0`, `output1` and so on, are assigned by position.
+- If the template contains `$*`, all tensors are assigned to it. A tensor without a name is called `input0`, `output0`
+and so on.
+- Otherwise, the tensors are assigned by name if every tensor has the name of a placeholder. If not, they are assigned
+by position, because the message contains no names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,8 +18,8 @@ from gateway.protocols.json.templates import Every, Node, Object, TensorPlace, c
 class Arrangement:
     """The placeholders for tensors in one template.
 
-    `role` is the word for its tensors in errors, `input` or `output`. `places` are the names of the tensors that have a
-    placeholder."""
+    `role` is the word for its tensors in error messages, `input` or `output`. `places` are the names of the tensors
+    that have a placeholder."""
 
     def __init__(self, node: Node, role: str, *, declared: bool) -> None:
         self._role = role
@@ -29,11 +30,12 @@ class Arrangement:
         self._required = frozenset(required_tensors(node))
 
     def arrange(self, tensors: Sequence[Tensor]) -> Mapping[str, Tensor]:
-        """Return the tensors by the names of their placeholders, or by their own names if the template contains `$*`.
+        """Return a map to the tensors from the names of their placeholders, or from their own names if the template
+        contains `$*`.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT for a tensor without a placeholder, or a placeholder without a tensor. The
-                message says which.
+            GatewayError: INVALID_ARGUMENT if a tensor has no placeholder, or a placeholder has no tensor. The message
+                says which.
         """
         if self._has_every:
             return self._by_name(tensors)

@@ -1,9 +1,9 @@
-"""The bodies of one template in one media type. A MessageBody reads them into BodyContents, and writes them from
-tensors, words and parameters.
+"""Reads and writes the bodies of one template in one media type. A MessageBody reads bodies into BodyContents, and
+writes bodies from tensors, words and parameters.
 
-The media type determines how the document that the template describes is written. JSON, CSV, JSON lines and form data
-are all converted to JSON text, for the same reader. A body of any other type is one tensor or one string. `compiled`
-creates a MessageBody for each template of a form.
+The media type determines how the template's document is written. JSON, CSV, JSON lines and form data are all converted
+to JSON text, and share one reader. A body of any other type is one tensor or one string. `compiled` creates a
+MessageBody for each template of a form.
 """
 
 from abc import ABC, abstractmethod
@@ -70,11 +70,11 @@ class MessageBody(ABC):
 
     @abstractmethod
     def write(self, said: MessageContents) -> tuple[Buffer, ...]:
-        """Return the body that contains `said`, in parts.
+        """Return the body that contains the values in `said`, in parts.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT for a value without a placeholder, or a placeholder without a value. The
-                message says which.
+            GatewayError: INVALID_ARGUMENT if a value has no placeholder, or a placeholder has no value. The message
+                says which.
         """
 
     def headers(self, declared: Headers, parts: tuple[Buffer, ...]) -> Headers:
@@ -83,7 +83,7 @@ class MessageBody(ABC):
 
 
 class NoBody(MessageBody):
-    """A message without a body: the form declares no template for it."""
+    """A message without a body, for which the form declares no template."""
 
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
         if bytes(body).strip():
@@ -106,13 +106,13 @@ def _refuse_parameters(said: MessageContents) -> None:
 
 
 class JsonBody(MessageBody):
-    """Bodies in JSON, or in a format that is converted to JSON. The first alternative that matches is used, for reading
-    and for writing."""
+    """Bodies in JSON, or in a format that is converted to JSON. Reading and writing use the first alternative that
+    matches."""
 
     nan = ""
-    """How NaN and infinities are written, unless the route or the form sets another way.
+    """The form of NaN and infinities if the route and the form set none.
 
-    Empty: they are refused."""
+    Empty means that NaN and infinities are errors."""
     spelling = "JSON"
     """The name of the format in error messages."""
 
@@ -154,7 +154,7 @@ class JsonBody(MessageBody):
                 found = reader.read(text, limits)
                 if found.unequal is None:
                     return replace(found, alternative=at) if at else found
-                unequal = unequal or found  # another alternative might match the whole body
+                unequal = unequal or found  # another alternative might match the entire body
             except DecodeError as error:
                 errors.append(without_frames(error))
             except GatewayError as error:
@@ -185,7 +185,7 @@ class JsonBody(MessageBody):
         raise best
 
     def with_nan(self, said: MessageContents) -> MessageContents:
-        """Return the contents with the `nan` setting that applies to them."""
+        """Return the contents with the `nan` setting that applies to this body."""
         return said if said.nan else replace(said, nan=self.nan)
 
 
@@ -237,7 +237,7 @@ class CsvBody(JsonBody):
         return (csv.write(b"".join(parts), header=self._has_header),)
 
     def with_nan(self, said: MessageContents) -> MessageContents:
-        # "" would mean CSV's default, so a refusal has a value of its own
+        # "" would mean CSV's default, so rejection has its own value
         return replace(said, nan=REFUSED) if said.nan == "error" else super().with_nan(said)
 
     def _kind_of(self, column: str) -> Kind | None:
@@ -251,7 +251,8 @@ def _is_flat(node: Node, specs: Mapping[str, TensorSpec]) -> bool:
 
 
 def _kinds(node: Node, specs: Mapping[str, TensorSpec]) -> dict[str, Kind]:
-    """Return the kinds of the declared columns by name or position. The empty name stands for all columns."""
+    """Return a map to the kinds of the declared columns from their names or positions. The empty name stands for all
+    columns."""
     if isinstance(node, TensorPlace):
         return {"": specs[node.name].datatype.kind} if node.name in specs else {}
     row = node.row if isinstance(node, RowList) else node
@@ -270,7 +271,7 @@ def _kinds(node: Node, specs: Mapping[str, TensorSpec]) -> dict[str, Kind]:
 
 
 class PartsCodec(Protocol):
-    """Converts named parts to a body and back: the module `multipart` or `web_forms`."""
+    """Converts named parts to a body and back. The modules `multipart` and `web_forms` implement this interface."""
 
     def read(self, body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]: ...
 
@@ -311,8 +312,7 @@ class FormData(JsonBody):
         return self._codec.write(self._fields.write(b"".join(parts)))
 
     def headers(self, declared: Headers, parts: tuple[Buffer, ...]) -> Headers:
-        """Return the declared headers. If the format needs a boundary, Content-Type contains the boundary of
-        `parts`."""
+        """Return the declared headers. If the format needs a boundary, Content-Type states the boundary of `parts`."""
         told = (b"content-type", self._codec.content_type(parts).encode())
         return Headers([told if name == b"content-type" else (name, value) for name, value in declared.raw])
 
@@ -323,7 +323,7 @@ def _is_file(place: TensorPlace, specs: Mapping[str, TensorSpec]) -> bool:
 
 
 def _is_text(node: Node) -> bool:
-    """Return True if a part is plain text instead of JSON. Words and parameters are plain text, as in a query."""
+    """Return True if a part is plain text and not JSON. Words and parameters are plain text, as in a query."""
     match node:
         case TensorPlace(_, spelling):
             return spelling in (Spelling.TEXT, Spelling.BYTES, Spelling.BASE64, Spelling.NPY, Spelling.COMMAS)
@@ -349,11 +349,12 @@ class TypedBytes(OneTensor):
 
     @abstractmethod
     def tensor(self, body: Buffer, label: str) -> Tensor:
-        """Return the tensor in a body. Raises DecodeError; the message contains the tensor's label."""
+        """Return the tensor in a body. Raise DecodeError, with the tensor's label in the message, if the body is
+        invalid."""
 
     @abstractmethod
     def body(self, tensor: Tensor, label: str) -> tuple[Buffer, ...]:
-        """Return the body of a tensor. Raises GatewayError (INVALID_ARGUMENT) if a body cannot represent the tensor."""
+        """Return the body of a tensor. Raise GatewayError (INVALID_ARGUMENT) if a body cannot represent the tensor."""
 
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
         form = self._form
@@ -380,7 +381,7 @@ class NumpyFile(TypedBytes):
 
 
 class RawBytes(TypedBytes):
-    """Bodies of bytes in any media type, such as an image: one BYTES element."""
+    """Bodies of bytes in any media type, such as images. Each body is one BYTES element."""
 
     def __init__(self, node: TensorPlace, specs: Mapping[str, TensorSpec], label: str) -> None:
         super().__init__(node, specs, label)
@@ -397,7 +398,7 @@ class RawBytes(TypedBytes):
 
 
 class TextTensor(RawBytes):
-    """Bodies of UTF-8 text: one BYTES element."""
+    """Bodies of UTF-8 text. Each body is one BYTES element."""
 
     def tensor(self, body: Buffer, label: str) -> Tensor:
         _decoded(body)
@@ -413,7 +414,8 @@ class TextTensor(RawBytes):
 
 
 class NumberText(OneTensor):
-    """Text bodies that contain numbers: `$x|numbers` one number, `$x|commas` any number of numbers."""
+    """Text bodies that contain numbers. `$x|numbers` stands for one number, and `$x|commas` for any number of
+    numbers."""
 
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
         text = bytes(body).strip()

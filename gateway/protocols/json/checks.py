@@ -1,7 +1,7 @@
-"""Checks of a complete form when it is loaded, which `protocol` calls.
+"""Checks a complete form when it is loaded.
 
-A form is refused if the gateway could not read the messages that a template writes, or if a part of the form would
-never be used.
+`protocol` calls these checks. They reject a form if the gateway could not read the messages that a template writes, or
+if a part of the form would never be used.
 """
 
 from collections import Counter
@@ -62,7 +62,7 @@ def check_form(form: CompiledForm) -> None:
         _check_columns(exchange, (*place, "columns"))
         for key, body in (("request", exchange.request), ("response", exchange.response)):
             _check_alternatives(body.nodes, (*place, key), ignore_unknown=exchange.form.ignore_unknown)
-    # a list in which the names are keys has no nodes
+    # a model list in which the names are keys has no nodes
     for within, node in _alternatives(form.models, ("models", "response")):
         _check_written(node, within)
         if not any(isinstance(each, TensorPlace) for each in walk(node)):
@@ -80,7 +80,7 @@ def check_form(form: CompiledForm) -> None:
 
 
 def _smaller_bodies(form: CompiledForm) -> Iterator[tuple[Place, MessageBody]]:
-    """Return the bodies without tensors that the gateway writes."""
+    """Yield the bodies without tensors that the gateway writes, and their positions."""
     yield ("models", "one", "response"), form.one_model
     yield ("error",), form.error
     for at, each in enumerate(form.failures):
@@ -101,13 +101,13 @@ def _nodes_of_tensors(exchange: CompiledExchange, place: Place) -> Iterator[tupl
 
 
 def _check_query(exchange: CompiledExchange, place: Place, specs: Mapping[str, TensorSpec]) -> None:
-    """Check that a tensor or `$params` has a placeholder only in the query or only in the body.
+    """Check that each tensor, and `$params`, has a placeholder in the query or in the body, but not in both.
 
     If both contain tensors, also check that the form declares its tensors, because only the declaration assigns a
     tensor to the query.
 
     Raises:
-        FormError: a condition does not hold.
+        FormError: a check fails.
     """
     if exchange.query is None:
         return
@@ -124,7 +124,7 @@ def _check_query(exchange: CompiledExchange, place: Place, specs: Mapping[str, T
 
 
 def _check_columns(exchange: CompiledExchange, place: Place) -> None:
-    """Check that requests have a placeholder for the parameter that gives the number of columns."""
+    """Check that requests have a placeholder for the parameter that states the number of columns."""
     name, nodes = exchange.form.columns, [*walk_all(exchange.request.nodes)]
     known = exchange.head.parameters | {each.name for each in nodes if isinstance(each, ParameterPlace)}
     if name and name not in known:
@@ -141,8 +141,8 @@ def _alternatives(body: MessageBody, place: Place) -> Iterator[tuple[Place, Node
 
 
 def _check_tensors(node: Node, place: Place, specs: Mapping[str, TensorSpec]) -> None:
-    """Check that each tensor has one placeholder, not counting the placeholder of its shape, and that the form declares
-    all tensors if it declares one."""
+    """Check that each tensor has one placeholder, not counting the placeholder of its shape. If the form declares a
+    tensor, also check that it declares all tensors."""
     places = [each for each in walk(node) if isinstance(each, TensorPlace)]
     names = Counter(each.name for each in places if each.spelling is not Spelling.SHAPE)
     for name, count in names.items():
@@ -161,7 +161,7 @@ def _check_tensors(node: Node, place: Place, specs: Mapping[str, TensorSpec]) ->
 
 
 def _check_positions(node: Node, places: list[TensorPlace], place: Place) -> None:
-    """Check that only the last tensor is optional if tensors are identified by position."""
+    """Check that only the last tensor is optional if the gateway identifies tensors by position."""
     required = required_tensors(node)
     for each in places[:-1]:
         if each.name not in required and each.name != places[-1].name:
@@ -197,7 +197,7 @@ def _check_elements(node: Node, specs: Mapping[str, TensorSpec], *, in_row: bool
     """Raise FormError if a placeholder for one element, outside of rows, belongs to a tensor that can have several
     elements.
 
-    `in_row` is True if the body is the body of one row."""
+    `in_row` is True if each body contains one row."""
     if isinstance(node, RowList):
         return
     for child in children(node):
@@ -346,7 +346,7 @@ def _is_hidden(later: CompiledExchange, earlier: CompiledExchange) -> bool:
 
 
 def _check_paths(form: CompiledForm) -> None:
-    """Check that each path belongs to one operation. Only the two probes can have the same path."""
+    """Check that each path belongs to one operation. Only the two probes can share a path."""
     found = {pattern: "infer" for each in form.exchanges for pattern in each.form.patterns}
     asked: list[tuple[Place, str, str]]
     asked = [(("ready", "path"), path, "ready") for path in (form.form.ready.paths if form.form.ready else ())]
@@ -365,7 +365,7 @@ def _check_paths(form: CompiledForm) -> None:
 
 
 def _covers(wide: Node, narrow: Node, *, ignore_unknown: bool) -> bool:
-    """Return True if `wide` accepts everything that `narrow` accepts. Return False if this is not certain."""
+    """Return True if `wide` accepts every body that `narrow` accepts. Return False if this is uncertain."""
     match wide, narrow:
         case Anything(), _:
             return True

@@ -1,6 +1,5 @@
-"""Selects the exchange that reads a message, by the message's media type. `server`, `client` and `relay` use it.
-
-Also selects the exchange for the response, by the types that the client accepts.
+"""Selects the exchange that reads a message, by the message's media type, and the exchange that writes the response, by
+the types that the client accepts. `server`, `client` and `relay` use this module.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,12 +12,12 @@ from gateway.protocols.json.media import media_types, web_forms
 from gateway.protocols.json.media.media_types import MediaType
 
 _LONGEST_REMEMBERED = 256
-"""Maximum length of a header for which the choice is cached, in characters. The limit exists because clients choose the
+"""Maximum length of a header whose choice is cached, in characters. The limit exists because clients choose the
 headers."""
 
 
 class Choice:
-    """Chooses among exchanges by media type. `type_of` returns the type of an exchange's body.
+    """Selects exchanges by media type. `type_of` returns the type of an exchange's body.
 
     A body without a Content-Type has the `default` type."""
 
@@ -39,10 +38,10 @@ class Choice:
     def by_type(self, content_type: str) -> tuple[CompiledExchange, ...]:
         """Return the exchanges that can read a body with this Content-Type.
 
-        If exchanges declare exactly this type, return them; otherwise, return the exchanges that declare a range which
-        includes the type. If the header is missing, return the exchanges for the form's default type. If the form
-        declares no default type, or the header is malformed, return the exchanges for JSON, followed by the exchanges
-        for any type. If all exchanges declare the same type, they read bodies of every type.
+        If exchanges declare exactly this type, return these exchanges. Otherwise, return the exchanges that declare a
+        range that includes the type. If the header is missing, return the exchanges for the form's default type. If the
+        form declares no default type, or the header is malformed, return the exchanges for JSON, followed by the
+        exchanges for any type. If all exchanges declare the same type, they read bodies of every type.
 
         Raises:
             DecodeError: the body is text in a charset other than UTF-8.
@@ -67,8 +66,8 @@ class Choice:
         return tuple(own or [each for each in self.exchanges if self._type_of(each).matches(given)])
 
     def replying(self, exchange: CompiledExchange, accept: str) -> CompiledExchange:
-        """Return the exchange that writes the response to a request that `exchange` has read: `exchange` itself, or
-        another exchange if the client accepts only the other exchange's type."""
+        """Return the exchange that writes the response to a request that `exchange` has read. The result is `exchange`
+        itself, unless the client accepts only another exchange's type."""
         if not accept:
             return exchange
         find = self._preferred if len(accept) > _LONGEST_REMEMBERED else self._replies
@@ -92,8 +91,8 @@ def is_range(media_type: MediaType) -> bool:
 
 
 def is_web_form(content_type: str) -> bool:
-    """Return True if this is the media type of web forms. `curl -d` sends it with every body, whatever its content, so
-    `*/*` does not include it."""
+    """Return True if `content_type` is the media type of web forms. `curl -d` sends this type with every body, whatever
+    its content, so `*/*` does not match it."""
     return content_type.partition(";")[0].strip().lower() == web_forms.CONTENT_TYPE
 
 

@@ -1,4 +1,4 @@
-"""The upstream side of a form: converts canonical Requests to HTTP requests, and responses to Answers."""
+"""Converts canonical Requests to HTTP requests of a form, and responses to Answers (upstream side)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -42,15 +42,15 @@ from gateway.protocols.json.templates import Node, RowList, Spelling, TensorPlac
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 
 _MAX_TEXT = 8192
-"""Maximum length of a backend's error message, in characters. Longer messages are cut off."""
+"""Maximum length of a backend's error message, in characters. Longer messages are truncated."""
 _TRACEBACK = "Traceback (most recent call last):"
 """The line that Python writes before a traceback.
 
-Some servers, such as SageMaker containers, send the error message followed by the traceback."""
+Some servers, such as SageMaker containers, send the error message and then the traceback."""
 _NAMES_OF_ERRORS = ("error", "errors", "detail", "message")
 """The members in which servers commonly report an error."""
 _MAX_QUOTED = 200
-"""Maximum length of a member's JSON text in an error, in characters."""
+"""Maximum length of a member's JSON text in an error message, in characters."""
 _NULL = msgspec.Raw(b"null")
 _TEXTS = frozenset({Spelling.TEXT, Spelling.TEXTS, Spelling.BYTES})
 _TEXTS_OF_FIELDS = _TEXTS - {Spelling.BYTES}
@@ -73,11 +73,11 @@ class FormClient:
         self._has_versions = any(_has_version(each) for each in form.exchanges)
 
     def encode_request(self, request: Request, target: Target) -> Message:
-        """Return the HTTP request for `request`, from the first exchange that can carry it. If the client has the same
-        form, the exchange that the request came in is the first.
+        """Return the HTTP request for `request`, written by the first exchange that can represent it. If the client
+        uses the same form, the exchange that read the client's request comes first.
 
         Raises:
-            GatewayError: UNIMPLEMENTED if the form does not declare this operation; INVALID_ARGUMENT if the form has no
+            GatewayError: UNIMPLEMENTED if the form does not declare the operation; INVALID_ARGUMENT if the form has no
                 placeholder for a part of the request; NOT_FOUND if the form has no placeholder for the version.
         """
         operation = request.operation
@@ -102,7 +102,7 @@ class FormClient:
     def _ask_anything(self, request: Request) -> Message:
         """Return a GET request that runs no model.
 
-        The request uses the path of the first exchange, if that exchange uses another method."""
+        The request uses the path of the first exchange if this exchange has another method."""
         first = self._form.exchanges[0].form
         try:
             path = "/" if "GET" in first.methods else filled_path(first.paths, request.model, request.version)
@@ -144,7 +144,7 @@ class FormClient:
         operation, limits = request.operation, target.limits
         if operation in _HEALTH:
             probe = self._probe(operation)
-            # if the path exists only for POST, Flask responds with 405, Express with 404
+            # if the path exists only for POST, Flask responds with 405, and Express with 404
             return reply.status < 500 if probe is None else _is_good(probe, reply, limits)
         if reply.status >= 400:
             raise self._error(reply, limits)
@@ -168,8 +168,8 @@ class FormClient:
         return self._response_with_missing(reply, request, limits, misfit)
 
     def _response_with_missing(self, reply: Message, request: Request, limits: Limits, error: DecodeError) -> Response:
-        """Read a message that caused `error` again, with NaN for each null, if the route or the form maps null to NaN.
-        Raises `error`, or a clearer error, if that fails too."""
+        """If the route or the form maps null to NaN, read a message that caused `error` again, with NaN for each null.
+        Raise `error`, or a clearer error, if the second attempt fails too."""
 
         def read(text: bytes) -> Response:
             found = error
@@ -184,7 +184,8 @@ class FormClient:
         return json.missing.read_reply(error, reply.body, read, nan, members=True)
 
     def _readers(self, operation: Operation, headers: Headers) -> Sequence[CompiledExchange]:
-        """Return the exchanges that can read a response. The messages of a stream have no type of their own."""
+        """Return the exchanges that can read a response. All exchanges can read a stream, because its messages have no
+        media type."""
         choice = self._infer if operation is INFER else self._stream
         if len(choice.exchanges) == 1 or operation is STREAM:
             return choice.exchanges
@@ -200,8 +201,8 @@ class FormClient:
         return tuple(ModelEntry(name, version) for name, version in zip(names, versions, strict=True))
 
     def _error(self, reply: Message, limits: Limits) -> GatewayError:
-        """Return the error in a 4xx or 5xx response. Its message comes from the form's error template, or is the body
-        itself."""
+        """Return the error in a 4xx or 5xx response. The error message comes from the form's error template, or is the
+        body itself."""
         failure = self._failure(reply, limits)
         text = _error_text(failure.error if failure else self._form.error, reply, limits)
         if not text:
@@ -212,7 +213,7 @@ class FormClient:
         return refusal(reason, text or f"status {reply.status} without a body")
 
     def _failure(self, reply: Message, limits: Limits) -> CompiledFailure | None:
-        """Return the failure in the form that matches an error response."""
+        """Return the form's first failure that matches an error response, or None."""
         for each in self._form.failures:
             is_any = each.form.error is ABSENT
             if each.form.status == reply.status and (is_any or _error_text(each.error, reply, limits)):
@@ -221,7 +222,8 @@ class FormClient:
 
 
 def _error_text(error: MessageBody, reply: Message, limits: Limits) -> str:
-    """Return the error message in a body that matches the template `error`; empty for every other response."""
+    """Return the error message in a body that matches the template `error`, or an empty text for every other
+    response."""
     try:
         found = error.read(reply.body, reply.headers, limits)
     except (DecodeError, GatewayError):
@@ -231,8 +233,8 @@ def _error_text(error: MessageBody, reply: Message, limits: Limits) -> str:
 
 
 def _undeclared_error(reply: Message) -> str:
-    """Return the text of an error for a response with a successful status that looks like a server's error, and that
-    matches neither the form's responses nor its errors. Return an empty text for every other response."""
+    """Return the text of an error if a response with a successful status looks like a server's error. The response
+    matches no response template and no error template of the form. Return an empty text for every other response."""
     if len(reply.body) > _MAX_TEXT:
         return ""
     try:
@@ -254,10 +256,10 @@ def _are_bytes(inputs: tuple[Tensor, ...]) -> bool:
 
 
 def _asked_for(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchange]:
-    """Return the exchanges that can write the request.
+    """Return the exchanges that write requests.
 
-    If several exchanges have the same request, the one whose response type equals the request type is used, because,
-    for example, a `.npy` file can represent values that JSON cannot."""
+    If several exchanges have the same request, return the one whose response type equals the request type. For example,
+    a `.npy` file can represent values that JSON cannot."""
     replied_alike = [_request(each) for each in exchanges if _replies_alike(each)]
     return [each for each in exchanges if _replies_alike(each) or _request(each) not in replied_alike]
 
@@ -272,7 +274,7 @@ def _replies_alike(exchange: CompiledExchange) -> bool:
 
 
 def _for_bytes(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchange]:
-    """Return the exchanges in the order in which they are tried for one BYTES element.
+    """Return the exchanges in the order in which the gateway tries them for one BYTES element.
 
     Exchanges with raw bytes as the body come first, whether the element is text or not, unless another exchange has a
     placeholder for text. A file in form data is not a placeholder for text."""
@@ -295,12 +297,13 @@ def _has_version(exchange: CompiledExchange) -> bool:
 def _by_body(
     exchanges: Sequence[CompiledExchange], asked: Sequence[CompiledExchange]
 ) -> Mapping[MessageBody | None, CompiledExchange]:
-    """Return for the request body of each exchange the exchange among `asked` that has the same requests."""
+    """Return a map from the request body of each exchange to the exchange in `asked` that has the same requests."""
     return {each.request: next(other for other in asked if _request(other) == _request(each)) for each in exchanges}
 
 
 def _written(exchange: CompiledExchange, request: Request, *, is_own: bool = False) -> Message:
-    """Return the request in `exchange`. `is_own` is True if it came in this exchange."""
+    """Return `request` as an HTTP request of `exchange`. `is_own` is True if this exchange read the client's
+    request."""
     form, head, body, origin = exchange.form, exchange.head, exchange.request, request.origin
     method, paths, alternative = form.methods[0], form.paths, 0
     if is_own and isinstance(origin, FormMessage):
@@ -350,8 +353,8 @@ def _response(exchange: CompiledExchange, reply: Message, request: Request, limi
 
 def _check_rows(exchange: CompiledExchange, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
     """Raise DecodeError if the response to a list of several rows has only one row, which suggests that the server
-    takes single rows. The check applies only if the form declares a first dimension of any size for the output. If the
-    form has no list of rows, the bridge makes this check with the model's signature."""
+    takes single rows. The check applies only to outputs whose declared first dimension can have any size. If the form
+    has no list of rows, the bridge makes this check with the model's signature."""
     rows, declared = inputs[0].shape[0] if inputs[0].shape else 1, exchange.shapes
     if rows == 1 or any(each.shape[:1] != (rows,) for each in inputs):
         return

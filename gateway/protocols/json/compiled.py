@@ -1,5 +1,5 @@
-"""A compiled form: its exchanges, probes and model list, with the code that reads and writes their bodies. `protocol`
-compiles it; the codecs in `client`, `server` and `relay` use it.
+"""Defines a compiled form: its exchanges, probes and model list, with the code that reads and writes their bodies.
+`protocol` compiles the form; the codecs in `client`, `server` and `relay` use it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ _ID = "{id}"
 class FormMessage(Message, frozen=True):
     """The origin of a request or a response that arrived in a JSON form.
 
-    `texts` are the parameters whose value is the JSON text of a list or an object. `response` and `response_headers`
+    `texts` are the parameters whose values are the JSON texts of lists or objects. `response` and `response_headers`
     describe the response to a request."""
 
     texts: Mapping[str, str] = NO_TEXTS
@@ -50,8 +50,8 @@ class FormMessage(Message, frozen=True):
     columns: str = ""
     """The value of `Exchange.columns`."""
     asked: MessageBody | None = None
-    """The body of the exchange that read the request. Servers of the same form get the request in this exchange, with
-    the method and the path of `pattern`, and in the template's alternative with the index `alternative`."""
+    """The body of the exchange that read the request. A server of the same form receives the request in this exchange,
+    with the method and the path of `pattern`, and in the template's alternative with the index `alternative`."""
     alternative: int = 0
 
 
@@ -60,7 +60,7 @@ def other_columns(name: str, parameters: Parameters, outputs: Sequence[Tensor]) 
 
     Otherwise, return an empty string."""
     asked = parameters.get(name)
-    if type(asked) is not int:  # the parameter is absent, or is something that only the server understands
+    if type(asked) is not int:  # the parameter is missing, or has a value that only the server understands
         return ""
     for at, each in enumerate(outputs):
         if each.shape[-1:] != (asked,):
@@ -72,7 +72,7 @@ def other_columns(name: str, parameters: Parameters, outputs: Sequence[Tensor]) 
 class CompiledExchange:
     """A compiled exchange, with the code that reads and writes its bodies.
 
-    - The media types are the ones that the form declares.
+    - `request_type`, `response_type`: The media types that the form declares.
     - `origin`: The origin of requests that this exchange has read.
     - `query`: The tensors and JSON objects in the request's query, or None.
     """
@@ -90,7 +90,8 @@ class CompiledExchange:
     """The batch shapes that the form declares, by tensor name; empty if bodies contain single rows."""
 
     def asked_at(self, pattern: str) -> "CompiledExchange":
-        """Return the exchange for requests at one method and path, which their origin has."""
+        """Return the exchange for requests with one method and path. The origin of these requests contains
+        `pattern`."""
         return replace(self, origin=replace(self.origin, pattern=pattern))
 
     @property
@@ -121,7 +122,7 @@ class CompiledForm:
 
     - `name`: The name of the form.
     - `signature`: The declared tensors; None if the form declares no tensors.
-    - `specs`: The same tensors with their shapes in bodies. With `batch: each`, this is the shape of one row.
+    - `specs`: The same tensors with their shapes in bodies. With `batch: each`, the shape is the shape of one row.
     """
 
     name: str
@@ -139,7 +140,7 @@ class CompiledForm:
     """The type of requests without a Content-Type, if the form sets it."""
 
     def by_pattern(self) -> Mapping[str, tuple[CompiledExchange, ...]]:
-        """Return the exchanges of each method and path that a listener accepts."""
+        """Return a map from each method and path that a listener accepts to its exchanges."""
         found: dict[str, tuple[CompiledExchange, ...]] = {}
         for each in self.exchanges:
             for pattern in each.form.patterns:
@@ -215,7 +216,7 @@ def _media_type(text: str, place: Place) -> MediaType:
 
 
 def _written(media_type: str) -> bytes:
-    """Return the media type to write for a declared type. A range of types stands for bytes."""
+    """Return the media type to write for a declared type. For a range of types, the body is bytes."""
     return b"application/octet-stream" if "*" in media_type else media_type.encode()
 
 
@@ -232,7 +233,8 @@ def _failure(form: Form, failure: FailureReply, place: Place) -> CompiledFailure
 
 
 def _signature(specs: Mapping[str, TensorSpec], exchanges: Sequence[CompiledExchange]) -> Signature:
-    """Return the declared tensors as a Signature. Tensors in requests are inputs, tensors in responses are outputs."""
+    """Return the declared tensors as a Signature. Tensors in requests are inputs, and tensors in responses are
+    outputs."""
     inputs = tensor_names(node for each in exchanges for node in each.input_nodes)
     outputs = tensor_names(node for each in exchanges for node in each.response.nodes)
     return Signature(
@@ -248,7 +250,7 @@ def tensor_names(nodes: Iterable[Node]) -> set[str]:
 
 @lru_cache(4096)
 def filled(path: str, values: tuple[tuple[str, str], ...]) -> str:
-    """Return `path` with the values of its variables filled in, percent-encoded.
+    """Return `path` with its variables replaced by their percent-encoded values.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if a value cannot be a path segment.
@@ -259,9 +261,10 @@ def filled(path: str, values: tuple[tuple[str, str], ...]) -> str:
 
 
 def filled_path(paths: tuple[str, ...], model: str, version: str, id: str | None = None) -> str:
-    """Return the first of `paths` whose variables all have values, with the values filled in, percent-encoded.
+    """Return the first of `paths` whose variables all have values, with its variables replaced by their percent-encoded
+    values.
 
-    If there is a version, paths that contain a version come first.
+    If `version` is not empty, paths that contain a version come first.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if no path can be filled, or a name cannot be a path segment.
@@ -274,7 +277,7 @@ def filled_path(paths: tuple[str, ...], model: str, version: str, id: str | None
 
 @lru_cache(4096)
 def _filled(paths: tuple[str, ...], model: str, version: str, has_id: bool) -> "str | GatewayError":
-    """Return the path with all variables filled in, except the id."""
+    """Return the path with all variables except the id replaced by their values."""
     known = {"model": model, "version": version}
     ordered = sorted(paths, key=lambda path: "{version}" not in path) if version else paths
     for path in ordered:
@@ -292,12 +295,13 @@ def _filled(paths: tuple[str, ...], model: str, version: str, has_id: bool) -> "
 # --- Bodies that list models ---
 
 _LISTED = {name: TensorSpec(name, BYTES, (-1,)) for name in ("model", "version")}
-"""The model list is read and written like two tensors, one of names and one of versions."""
+"""The model list as two tensors, one of names and one of versions. The gateway reads and writes the list like these
+tensors."""
 _LIST_PLACE = ("models", "response")
 
 
 def _listing_body(models: ModelListing | None) -> MessageBody:
-    """Return the bodies of a form's model list. Raises FormError if a template cannot be used."""
+    """Return the bodies of a form's model list. Raise FormError if a template cannot be used."""
     if models is None:
         return make_body(ABSENT, JSON_TYPE, Role.LISTING, _LIST_PLACE, _LISTED, ignore_unknown=False)
     template = models.response
@@ -314,9 +318,9 @@ def _is_name(key: object) -> bool:
 
 
 class NamesAsKeys(MessageBody):
-    """Bodies that are an object whose keys are model names after `prefix`.
+    """Bodies that are an object whose keys consist of `prefix` and a model name.
 
-    Reading ignores the values, and keys without the prefix. Writing uses the model's name as each value."""
+    Reading ignores the values, and the keys without the prefix. Writing uses the model's name as each value."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix

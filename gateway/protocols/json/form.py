@@ -1,6 +1,5 @@
-"""`Form` is the definition of a JSON protocol. `parse_form` creates it from YAML data.
-
-The templates in a Form are unparsed YAML data: `templates` parses them, and `protocol` compiles the complete form.
+"""Defines `Form`, the definition of a JSON protocol, and `parse_form`, which creates a Form from YAML data. The
+templates in a Form are unparsed YAML data: `templates` parses them, and `protocol` compiles the complete form.
 """
 
 import re
@@ -24,10 +23,10 @@ PREFIX = "json:"
 """The prefix in the names of protocols that are declared by forms."""
 JSON_TYPE: Final = "application/json"
 STREAMS = ("sse", "openai", "jsonl")
-"""How a streamed response is split into messages: server-sent events, server-sent events with `[DONE]` at the end, or
-one line for each message."""
+"""The formats of a streamed response: server-sent events, server-sent events with `[DONE]` at the end, or one line for
+each message."""
 BATCHES = ("each",)
-"""The values of `batch`, for servers that do not take whole batches. `each` means one call per row."""
+"""The values of `batch`, for servers that do not accept complete batches. `each` means one call per row."""
 MOST_EXCHANGES = 32
 MOST_PATHS = 32
 MOST_FAILURES = 32
@@ -50,24 +49,23 @@ class _Absent:
 
 
 ABSENT: Final = _Absent()
-"""The value for a missing template. None cannot be used, because it is a template for JSON's null."""
+"""The value for a missing template. None has another meaning, because it is a template for JSON's null."""
 
 
 @frozen
 class Exchange:
     """A request and its response.
 
-    - `paths`: The paths, which can contain `{model}`, `{version}`, `{id}` and other variables, whose values are
-      ignored. Clients can use any of the paths. Upstream, the gateway uses the first path whose variables all have
-      values.
+    - `paths`: The paths, which can contain `{model}`, `{version}`, `{id}`, and other variables with ignored values.
+    Clients can use any of the paths. Upstream, the gateway uses the first path whose variables all have values.
     - `methods`: Clients can use any of the methods. Upstream, the gateway uses the first.
     - `headers`, `query`: Templates by name. A name that ends in `?` is optional.
-    - `request`, `response`: The templates of the bodies; ABSENT if there is no body.
-    - `stream`: One of STREAMS if the response is a stream of messages with the template `response`; otherwise empty.
-    - `ignore_unknown`: True if members that are not in the templates are ignored (here and in the other classes); False
-      if they are refused.
+    - `request`, `response`: The templates of the bodies; ABSENT for a message without a body.
+    - `stream`: One of STREAMS if the response is a stream of messages with the template `response`, or else empty.
+    - `ignore_unknown`: True if members that are not in the templates are ignored, False if they are errors (here and in
+      the other classes).
     - `client_paths`: Additional paths for clients, which the gateway never uses upstream.
-    - `columns`: The request parameter that gives the length of each output's last dimension; empty if unused.
+    - `columns`: The request parameter that states the length of each output's last dimension; empty if unused.
     """
 
     paths: tuple[str, ...]
@@ -98,7 +96,7 @@ class Exchange:
 class Probe:
     """A GET request with the response status `status`.
 
-    If there is a template `response`, the body must match the template."""
+    If `response` is a template, the body must match it."""
 
     paths: tuple[str, ...]
     status: int = 200
@@ -110,8 +108,8 @@ class Probe:
 class ModelListing:
     """A GET request for the model list, in which `$model` stands for a name.
 
-    Clients can use any of `paths`; upstream, the gateway uses the first. `one_paths` contain `{model}`: a GET request
-    there returns `one`, which describes only that model."""
+    Clients can use any of `paths`; upstream, the gateway uses the first. `one_paths` contain `{model}`; a GET request
+    at such a path returns `one`, which describes only that model."""
 
     paths: tuple[str, ...]
     response: Template
@@ -124,7 +122,7 @@ class ModelListing:
 class FailureReply:
     """An error whose status is not the usual HTTP status of its `reason`.
 
-    If there is a template `error`, it applies only to errors with a matching body."""
+    If `error` is a template, the failure applies only to errors with a matching body."""
 
     status: int
     reason: Reason
@@ -137,7 +135,7 @@ class Form:
 
     - `tensors`: The datatype and shape of every tensor in the templates, or empty.
     - `nan`: The default for the routes' `translate.nan`; empty means `error`.
-    - `batch`: One of BATCHES if servers do not take complete batches; otherwise empty.
+    - `batch`: One of BATCHES if servers do not accept complete batches, or else empty.
     - `default_type`: The media type of requests without a Content-Type. Empty means JSON, or bytes if the body is not
       JSON.
     """
@@ -186,7 +184,7 @@ _METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")
 def parse_form(document: Mapping[str, Any]) -> Form:
     """Return the Form in `document`, plain data with the keys that `docs/forms.md` describes.
 
-    Its templates remain unparsed.
+    The templates of the Form remain unparsed.
 
     Raises:
         FormError: a key is unknown or missing, or a value has the wrong type.
@@ -366,7 +364,8 @@ def _tensors(given: object) -> Iterator[tuple[str, TensorSpec]]:
 
 
 def _spec(name: str, given: object, place: Place) -> TensorSpec:
-    """Return the spec in `FP64 [-1, 4]`, or in `{datatype: FP64, shape: [-1, 4]}` as in the signature of a route."""
+    """Return the TensorSpec that is written as `FP64 [-1, 4]`, or, as in a route's signature, `{datatype: FP64, shape:
+    [-1, 4]}`."""
     try:
         if isinstance(given, Mapping):
             spec = _mapping(given, place, ("datatype", "shape"))

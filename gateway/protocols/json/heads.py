@@ -1,9 +1,9 @@
-"""Headers and query parameters for which a form declares templates. `compiled` creates a HeadFields for words and
-parameters, and a QueryDocuments for tensors and JSON objects in the query: `GET /predict?length=5.1`, `GET
-/predict?json={"data": ..}`. `server`, `client` and `relay` read and write with them.
+"""Reads and writes the headers and query parameters for which a form declares templates. `compiled` creates a
+HeadFields for words and parameters, and a QueryDocuments for tensors and JSON objects in the query: `GET
+/predict?length=5.1`, `GET /predict?json={"data": ..}`. `server`, `client` and `relay` use both classes.
 
-A query is a web form (`media.web_forms`). Values with a placeholder in the query go there; all other values go to the
-body.
+A query is a web form (`media.web_forms`). Values with a placeholder in the query are sent in the query; all other
+values are sent in the body.
 """
 
 from collections.abc import Mapping, Sequence
@@ -90,7 +90,7 @@ class HeadFields:
         """Return the words and the parameters in a request's headers and query.
 
         Raises:
-            MisfitError: a required header or query parameter is missing, or a constant has another value.
+            MisfitError: a required header or query parameter is missing, or does not equal its constant.
         """
         words: dict[Word, json.Json] = {}
         parameters: dict[str, ParameterValue] = {}
@@ -103,7 +103,7 @@ class HeadFields:
         return words, parameters
 
     def passed(self, message: Message) -> list[tuple[bytes, bytes]]:
-        """Return the request headers that the form reads and drops, for a server of the same form."""
+        """Return the request headers that the form reads and drops, to forward them to a server of the same form."""
         names = [each.name for each in self._headers if each.optional and isinstance(each.node, Anything)]
         texts = {name: message.headers.all(name.lower()) for name in names}
         return [(name.encode(), _header_value(name, found[0])) for name, found in texts.items() if len(found) == 1]
@@ -122,7 +122,7 @@ class HeadFields:
             _read(one, "query parameter", [text for name, text in given if name == one.name], words, parameters)
 
     def write(self, words: _Words, parameters: Parameters) -> tuple[list[tuple[bytes, bytes]], str]:
-        """Return the headers and the query of a request, with these words and parameters.
+        """Return the headers and the query of a request with these words and parameters.
 
         Raises:
             GatewayError: INVALID_ARGUMENT if a required value is missing, or a value is not valid in a header.
@@ -193,8 +193,8 @@ def _check_once(what: str, name: str, count: int, optional: bool) -> None:
 
 
 def _check_same(what: str, one: object, other: str) -> None:
-    """Raise DecodeError if two headers or query parameters give different values for the same placeholder. A proxy
-    might check the first value, and the server use the second."""
+    """Raise DecodeError if two headers or query parameters contain different values for the same placeholder.
+    Otherwise, a proxy might check the first value while the server uses the second."""
     if one != other:
         raise DecodeError(f"{what} is {one!r} and {other!r} in the head of the request; send it once")
 
@@ -237,8 +237,8 @@ def _header_value(name: str, text: str) -> bytes:
 class QueryDocuments:
     """Reads and writes the query parameters of an exchange that are tensors or JSON objects.
 
-    `members` are the templates of these query parameters, `bodies` the templates of the request body. `specs` are the
-    tensors that the form declares."""
+    `members` are the templates of these query parameters, and `bodies` are the templates of the request body. `specs`
+    are the tensors that the form declares."""
 
     def __init__(
         self,
@@ -252,12 +252,13 @@ class QueryDocuments:
         self.nodes: tuple[Node, ...] = (node,)
         self._keys = frozenset(each.key for each in members)
         self._fields = FormData(node, specs, "input", web_forms, ignore_unknown=ignore_unknown)
-        # Assign tensors to the query and the bodies together, so that a tensor with a placeholder in either is
-        # accepted. The tensors of several bodies are optional, because one body can lack tensors of another.
+        # One Arrangement covers the query and the bodies, so a tensor can have its placeholder in either. With several
+        # bodies, the tensors are optional, because one body can lack tensors of another body.
         inner = [Member(str(at), each, len(bodies) > 1) for at, each in enumerate(bodies)]
         self._arrangement = Arrangement(Object((Member("", node), *inner)), "input", declared=bool(specs))
         self._names = None if not have_tensors(bodies) else frozenset(Arrangement(node, "input", declared=True).places)
-        """The names of the tensors in the query; None if the bodies contain no tensors, so all tensors go there."""
+        """The names of the tensors in the query; None if the bodies contain no tensors and all tensors are in the
+        query."""
         self._in_query = _own_parameters((node,))
         """The parameters that have their own placeholder in the query."""
         self._only_in_bodies = _own_parameters(bodies) - self._in_query
@@ -284,11 +285,11 @@ class QueryDocuments:
             raise DecodeError(f"the query: {error}") from error
 
     def write(self, said: MessageContents) -> tuple[str, tuple[Tensor, ...]]:
-        """Return the query with all contents that have a placeholder in it. Also return the tensors of the body.
+        """Return the query with all values that have a placeholder in the query, and the tensors of the body.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT for a tensor without a placeholder, or a placeholder without a tensor. The
-                message says which.
+            GatewayError: INVALID_ARGUMENT if a tensor has no placeholder, or a placeholder has no tensor. The message
+                says which.
         """
         placed = {
             name: tensor if tensor.name == name else replace_struct(tensor, name=name)
@@ -296,8 +297,8 @@ class QueryDocuments:
         }
         names = placed.keys() if self._names is None else self._names
         own = tuple(tensor for name, tensor in placed.items() if name in names)
-        # `$params` in the query leaves out parameters that have a placeholder elsewhere. Without `$params`, the query
-        # refuses no parameter, because the body checks them.
+        # `$params` in the query omits parameters that have a placeholder elsewhere. Without `$params`, the query
+        # rejects no parameter, because the body checks the parameters.
         outside_query = (said.elsewhere - self._in_query) | self._only_in_bodies
         elsewhere = outside_query if self._has_parameters else frozenset(said.parameters)
         parts = self._fields.write(replace_struct(said, tensors=own, elsewhere=elsewhere))

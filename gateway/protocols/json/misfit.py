@@ -1,5 +1,5 @@
-"""Errors of bodies that match no template, and of messages that no template can carry. If a form contains several
-templates, the error explains the closest one."""
+"""Defines the errors for bodies that match no template, and for messages that no template can represent. If a form
+contains several templates, the error explains the closest template."""
 
 from collections.abc import Sequence
 from enum import IntEnum
@@ -8,8 +8,8 @@ from typing import TypeAlias
 from gateway.core.errors import DecodeError, ElementError, GatewayError
 
 Place: TypeAlias = tuple[int, int]
-"""The position of the first difference between a body and its template: the nesting depth, and the approximate offset
-in bytes."""
+"""The position of the first difference between a body and its template, which consists of the nesting depth and the
+approximate offset in bytes."""
 
 TOP: Place = (0, 0)
 STRUCTURE: Place = (100, 0)
@@ -19,9 +19,9 @@ STRUCTURE: Place = (100, 0)
 class MisfitError(DecodeError):
     """A body that does not match its template, but could match another template.
 
-    Any other DecodeError means that the template is the right one and the body is wrong.
+    Any other DecodeError means that the body belongs to this template, but has an error.
 
-    `place` is the position of the first difference. The deeper it is, the closer the template is to the body."""
+    `place` is the position of the first difference. A deeper position means that the template is closer to the body."""
 
     def __init__(self, text: str, place: Place = TOP) -> None:
         super().__init__(text)
@@ -29,15 +29,15 @@ class MisfitError(DecodeError):
 
 
 def without_frames(error: DecodeError) -> DecodeError:
-    """Return the error without its causes and tracebacks. The error is kept while other templates are tried, and the
-    variables in a traceback's frames contain copies of the body."""
+    """Return the error without its causes and tracebacks. The caller keeps the error while it tries other templates,
+    and the variables in a traceback's frames contain copies of the body."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 def explained(errors: Sequence[DecodeError], what: str) -> DecodeError:
-    """Return one error for a body that matches none of several templates, which the message calls `what`: the first
-    error that is not a MisfitError, or an error that lists the deepest differences."""
+    """Return one error for a body that matches none of several templates, which the message calls `what`. The result is
+    the first error that is not a MisfitError, or an error that lists the deepest differences."""
     inside = next((error for error in errors if not isinstance(error, MisfitError)), None)
     if inside is not None:
         return inside
@@ -53,19 +53,19 @@ def explained(errors: Sequence[DecodeError], what: str) -> DecodeError:
 
 
 class Fit(IntEnum):
-    """How close a template comes to carrying a message. The values are the steps at which it fails, the closest
-    last."""
+    """The degree to which a template fits a message that it cannot represent. The values are the steps at which writing
+    fails. A later step means a closer fit."""
 
     PLACES = 1
     """The template has no placeholder for a part of the message, or the message has no value for a placeholder."""
     SHAPES = 2
     """A tensor has a shape or a datatype that its placeholder does not allow."""
     ELEMENTS = 3
-    """An element cannot be represented."""
+    """The template cannot represent an element."""
 
 
 class UnwrittenError(GatewayError):
-    """A message that a template cannot carry. `fit` tells how close the template comes."""
+    """A message that a template cannot represent. `fit` states how closely the template fits the message."""
 
     def __init__(self, error: GatewayError, fit: Fit) -> None:
         super().__init__(error.status, error.reason, error.message, error.retry_after)
@@ -73,8 +73,8 @@ class UnwrittenError(GatewayError):
 
 
 def better(best: UnwrittenError | None, error: GatewayError, fit: Fit) -> UnwrittenError:
-    """Return the error of the closer template, or the first error if both are equally close. `fit` applies to `error`
-    if the error has no `fit` of its own."""
+    """Return the error of the closer template, or `best` if both are equally close. `fit` applies to `error` if the
+    error has no `fit` of its own."""
     if isinstance(error, ElementError):
         fit = Fit.ELEMENTS
     elif isinstance(error, UnwrittenError):

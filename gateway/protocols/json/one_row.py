@@ -1,7 +1,8 @@
-"""Forms of servers that take one row per call (`batch: each`): `{"length": 5.1}` gives `{"label": "setosa"}`.
+"""Supports forms of servers that accept one row per call (`batch: each`): `{"length": 5.1}` returns `{"label":
+"setosa"}`.
 
 Bodies contain the tensors of one row, without the batch dimension. The bridge calls the server once for each row of a
-batch. A request from a client of this form is a batch of one row for all other protocols.
+batch. For all other protocols, a request from a client of this form is a batch of one row.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ def _has_rows(spec: TensorSpec) -> bool:
 
 
 def check_row(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> None:
-    """Raise FormError unless the form's declarations show which tensors contain one row."""
+    """Raise FormError unless the form's declarations determine which tensors contain one row."""
     if not inputs or not outputs:
         text = "`batch: each` needs `tensors`: a first dimension of -1 says that a tensor is one row of a batch"
         raise FormError(("batch",), f"{text}, such as `x: FP64 [-1, 4]` for {{x: [1, 2, 3, 4]}}")
@@ -40,7 +41,7 @@ def check_row(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -
 
 
 def reading_one_row(decode: DecodeRequest, specs: Mapping[str, TensorSpec]) -> DecodeRequest:
-    """Wrap `decode` for requests that contain one row, which becomes a batch of one row."""
+    """Wrap `decode` for requests that contain one row. The row becomes a batch of one row."""
     in_rows = frozenset(name for name, spec in specs.items() if _has_rows(spec))
 
     def read(message: Message, listener: ListenerSettings) -> Request:

@@ -1,5 +1,5 @@
-"""Describes the paths of a form for OpenAPI documents, with schemas of the templates, and the tensors' datatypes and
-shapes."""
+"""Describes the paths of a form for OpenAPI documents, with schemas of the templates, and with the tensors' datatypes
+and shapes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -146,7 +146,7 @@ class _Schemas:
         self._is_open = form.form.ignore_unknown
 
     def of(self, node: Node, rows: int = 0) -> Schema:
-        """Return the schema of the values at a node that is nested in this number of row lists (`rows`)."""
+        """Return the schema of the values at a node that is nested in `rows` row lists."""
         match node:
             case Constant(value):
                 return {"const": value}
@@ -195,8 +195,8 @@ class _Schemas:
 
 
 def _example(form: CompiledForm, node: Node) -> Any:
-    """Return a valid body without optional parts, or None if the form does not declare a tensor or an example would be
-    too large."""
+    """Return a valid body without optional parts. Return None if the form does not declare all tensors of the body, or
+    if the example would be too large."""
     tensors = [each for each in walk(node) if isinstance(each, TensorPlace)]
     specs = [form.specs[each.name] for each in tensors if each.name in form.specs]
     spelled = all(each.spelling in _SHOWN for each in tensors)

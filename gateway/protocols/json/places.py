@@ -1,4 +1,4 @@
-"""Reads the value at one position of a body. `reading` calls it for each leaf of the body's type.
+"""Reads the value at one position of a body. `reading` calls this module for each leaf of the body's type.
 
 The value is a tensor, a word such as the request id, parameters, a constant, or any JSON.
 """
@@ -37,21 +37,21 @@ from gateway.protocols.json.types import Leaf
 
 
 class BodyContents(Struct, frozen=True):
-    """The contents of a body. Words within rows are lists. `texts` are the parameters whose value is the JSON text of a
-    list or an object."""
+    """The contents of a body. Words within rows are lists. `texts` are the parameters whose values are the JSON texts
+    of lists or objects."""
 
     tensors: tuple[Tensor, ...] = ()
     words: Mapping[Word, Json] = field(default_factory=dict)
     parameters: Parameters = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     unequal: UnequalTensors | None = None
-    """Rows of unequal length; only in requests."""
+    """Rows of unequal length, which only requests can contain."""
     alternative: int = 0
     """The index of the template's alternative that matched the body."""
 
 
 class BodyReading:
-    """The contents of one body while it is decoded. `cuts` are the texts that were cut out of the body, by key."""
+    """The contents of one body during decoding. `cuts` are the texts that were cut out of the body, by key."""
 
     def __init__(self, limits: Limits, cuts: Mapping[str, bytes]) -> None:
         self.limits = limits
@@ -60,20 +60,20 @@ class BodyReading:
         self.is_marked = False
         """True if NaN and infinities in the text are marked (`plain`)."""
         self.members = 0
-        """Number of object members that are not part of the body's type: members in parameters, in messages and in
-        ignored values."""
+        """Number of object members outside the body's type, in parameters, messages and ignored values."""
         self.tensors: list[Tensor] = []
         self.shapes: dict[str, Shape] = {}
         self.names: list[str] | None = None
         self.order: list[int] | None = None
-        """The positions of the rows that `$index` numbers 0, 1, ...; None if the rows are in that order."""
+        """The positions of the rows with the `$index` 0, 1, ...; None if the rows are in this order."""
         self.words: dict[Word, Json] = {}
         self.parameters: dict[str, ParameterValue] = {}
         self.texts: dict[str, str] = {}
         self.unequal: UnequalTensors | None = None
 
     def plain(self, text: Raw) -> Json:
-        """Return the value of a JSON text, and count its members. Raises DecodeError like `read_plain`."""
+        """Return the value of a JSON text, and count its members. Raise the errors of `read_plain`. Also raise
+        DecodeError if the text contains NaN or an infinity."""
         plain = bytes(text)
         if self.is_marked and json_plain.has_marked_literals(plain):
             raise DecodeError("NaN or an infinity outside of a tensor, where JSON does not allow it")
@@ -82,21 +82,21 @@ class BodyReading:
         return value
 
     def found(self, role: str) -> BodyContents:
-        """Return the contents. Raises DecodeError if rows differ in length, except in a request (`role` is input)."""
+        """Return the contents. Raise DecodeError if rows differ in length, except in a request (`role` is input)."""
         if self.unequal is not None and role != "input":
             raise DecodeError(self.unequal.error)
         return BodyContents(tuple(self.tensors), self.words, self.parameters, self.texts, self.unequal)
 
 
 ReadPlace: TypeAlias = Callable[[Any, BodyReading], None]
-"""A function that reads one position of a body, given the body as a value of its type."""
+"""A function that reads one position of a body. The arguments are the body as a value of its type, and the
+BodyReading."""
 
 
 def reader_of_place(
     leaf: Leaf, specs: Mapping[str, TensorSpec], keys: Mapping[TensorPlace, str], role: str
 ) -> ReadPlace:
-    """Return the function that reads the value at `leaf`. `keys` contains the keys of the tensors that can be cut
-    out."""
+    """Return the function that reads the value at `leaf`. `keys` are the keys of the tensors that can be cut out."""
     match leaf.node:
         case TensorPlace(name, spelling):
             spec = specs.get(name)
@@ -153,8 +153,8 @@ def _add_tensor(form: TensorForm, text: bytes, reading: BodyReading) -> None:
 
 
 def _joined(given: Any, what: str) -> bytes | None:
-    """Return the JSON text of a list of the values in all rows, or None if every row lacks the value. Raises
-    DecodeError if only some rows contain the value."""
+    """Return the JSON text of a list of the values in all rows, or None if every row lacks the value. Raise DecodeError
+    if only some rows contain the value."""
     if given is UNSET:
         return None
     if type(given) is Raw:
@@ -251,7 +251,7 @@ def _read_names(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None
 
 _decode_table = msgspec.json.Decoder(list[list[Raw]]).decode
 _BYTES_OF_CELL, _BYTES_OF_ROW = 128, 144
-"""Memory that a table cell, and a row without its cells, take while they are decoded, in bytes."""
+"""Memory that a table cell takes during decoding, and that a row takes without its cells, in bytes."""
 
 
 def _read_table(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None:
@@ -301,7 +301,7 @@ def _read_word(leaf: Leaf, word: Word, value: Any, reading: BodyReading) -> None
 
 
 def _read_index(leaf: Leaf, word: Word, value: Any, reading: BodyReading) -> None:
-    """Read the row numbers. Rows that are not nested in other rows can be in any order."""
+    """Read the row numbers. Unless the rows are nested in other rows, they can be in any order."""
     given = leaf.get(value)
     if leaf.rows == 1 and type(given) is list and all(type(each) is int for each in given):
         if given != list(range(len(given))):
@@ -336,7 +336,7 @@ def _innermost(given: Any) -> Iterator[list[Any]]:
 
 
 def _flat(given: Any) -> Iterator[Any]:
-    """Return the values at a position as one list, even if the position is nested in rows."""
+    """Yield the values at a position one by one, even if the position is nested in rows."""
     if type(given) is list:
         for each in given:
             yield from _flat(each)

@@ -1,13 +1,12 @@
-"""JSON that msgspec does not read as the gateway must: plain JSON in a body (the values of `$_`, `$params` and
-`$message`), duplicate keys, and NaN.
+"""Handles JSON that msgspec does not read in the way that the gateway requires: plain JSON in a body (the values of
+`$_`, `$params` and `$message`), duplicate keys, and NaN.
 
 msgspec decodes a body by its type. It keeps the last of several equal keys, and skips members that the type does not
-declare. This module checks those members.
+declare. This module checks these members.
 
-Python servers write NaN, Infinity and -Infinity. JSON does not define these literals, and msgspec refuses them, but the
-gateway accepts them in tensors. Before msgspec reads the text a second time, each literal is replaced by a string with
-a prefix, the mark. In tensors, the literals are then restored. Elsewhere, they are refused. `reading` marks the
-literals, and `places` restores them.
+Python servers write NaN, Infinity and -Infinity. JSON does not define these literals, and msgspec rejects them, but the
+gateway accepts them in tensors. Before msgspec reads the text a second time, `reading` replaces each literal with a
+string that has a prefix, the mark. In tensors, `places` then restores the literals. Elsewhere, it rejects them.
 """
 
 import re
@@ -21,11 +20,11 @@ from gateway.core.json import INT64_MAX, INT64_MIN, MAX_DEPTH, Json, write
 from gateway.core.tensors import ParameterValue
 
 _decode = msgspec.json.Decoder().decode
-# A string (with its colon, if it is a key), or a brace. The pattern never backtracks: its quantifiers are possessive,
-# and an unterminated string extends to the end of the text, which is scanned only once.
+# A string (with its colon, if it is a key), or a brace. The pattern never backtracks, because its quantifiers are
+# possessive, and because an unterminated string extends to the end of the text.
 _TOKEN = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"([ \t\r\n]*+:)?|\\?\Z)|[{}]', re.DOTALL)
 _DEEPEST = 1024
-"""Maximum nesting of objects that `members_of` follows. msgspec skips fewer levels."""
+"""Maximum nesting depth of objects that `members_of` follows. msgspec skips fewer levels."""
 
 
 def too_many(values: int) -> DecodeError:
@@ -35,12 +34,12 @@ def too_many(values: int) -> DecodeError:
 
 def read_plain(text: bytes, values: int) -> tuple[Json, int]:
     """Return the value of a JSON text that contains at most `values` values. Also return the number of members in its
-    objects, by which the caller finds duplicate keys.
+    objects, which the caller uses to find duplicate keys.
 
     Raises:
         DecodeError: the text is not JSON, contains too many values, or is nested too deeply.
     """
-    # each value except the first follows a comma or an opening bracket
+    # each value except the first value follows a comma or an opening bracket
     if len(text) > values and text.count(b",") + text.count(b"[") + text.count(b"{") > 2 * values:
         raise too_many(values)
     try:
@@ -105,7 +104,7 @@ def _unescaped(key: bytes) -> bytes:
 def to_parameter(value: Json) -> ParameterValue:
     """Return a JSON value as a parameter.
 
-    A scalar stays unchanged. Any other JSON, and an integer that does not fit in 64 bits, becomes text."""
+    Scalars stay unchanged, except null. null, any other JSON, and integers that do not fit in 64 bits become text."""
     if isinstance(value, str | bool | float) or (isinstance(value, int) and INT64_MIN <= value <= INT64_MAX):
         return value
     return write(value).decode()
@@ -116,8 +115,8 @@ def to_parameter(value: Json) -> ParameterValue:
 _MARK = b'"\x7f'
 _QUOTE = ord('"')
 _LITERALS = (b"NaN", b"-NaN", b"Infinity", b"-Infinity")
-# The pattern matches strings, so that literals in strings are skipped. An unterminated string extends to the end of the
-# text, so the pattern never backtracks.
+# The pattern also matches strings, to skip the literals in them. An unterminated string extends to the end of the text,
+# so the pattern never backtracks.
 _LITERAL = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|-?(?:NaN|Infinity)\b', re.DOTALL)
 _MARKED = re.compile(rb'"\x7f(-?(?:NaN|Infinity))"')
 
@@ -131,7 +130,7 @@ def mark_literals(text: bytes) -> bytes | None:
 
 
 def replaced_outside_strings(pattern: "re.Pattern[bytes]", replacement: Callable[[bytes], bytes], text: bytes) -> bytes:
-    """Return the text in which each match of `pattern` that is not a string is replaced.
+    """Return `text` with a `replacement` for each match of `pattern` that is not a string.
 
     The pattern also matches strings, which stay unchanged. `re.sub` would use a hundred bytes of memory for each match
     until it returns."""
@@ -147,7 +146,7 @@ def replaced_outside_strings(pattern: "re.Pattern[bytes]", replacement: Callable
 
 
 def restore_literals(text: bytes) -> bytes:
-    """Return the text with its literals instead of the marked strings."""
+    """Return the text with its original literals instead of the marked strings."""
     if _MARK in text:
         for literal in _LITERALS:
             text = text.replace(b'%b%b"' % (_MARK, literal), literal)
@@ -155,5 +154,5 @@ def restore_literals(text: bytes) -> bytes:
 
 
 def has_marked_literals(text: bytes) -> bool:
-    """Return True if the text contained a literal."""
+    """Return True if the original text contained a literal."""
     return _MARK in text and _MARKED.search(text) is not None

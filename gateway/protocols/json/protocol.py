@@ -1,4 +1,4 @@
-"""Makes the Protocol of a form. The Protocol's five functions are bound to the compiled form."""
+"""Creates the Protocol of a form. The Protocol's five functions are bound to the compiled form."""
 
 from typing import TYPE_CHECKING
 
@@ -31,8 +31,8 @@ def protocol_of(name: str, form: Form) -> Protocol:
     """Return the protocol `json:NAME` that `form` describes.
 
     Raises:
-        FormError: a template cannot be used, or its messages could not be read back unambiguously. The error contains
-            the position in the form.
+        FormError: a template cannot be used, or the gateway could not read its messages unambiguously. The error
+            contains the position in the form.
     """
     compiled = compile_form(name, form)
     check_form(compiled)
@@ -76,7 +76,7 @@ def _framing(form: CompiledForm) -> StreamFraming | None:
 def _traits(form: CompiledForm) -> Traits:
     return Traits(
         wire=Wire(
-            # messages do not contain the tensors that the form declares
+            # the messages of the protocol do not state the tensors that the form declares
             untyped=True,
             unnamed=True,
             selects=False,
@@ -92,7 +92,7 @@ def _traits(form: CompiledForm) -> Traits:
             versions=bool
             if any("{version}" in path for each in form.exchanges for path in each.form.accepted_paths)
             else None,
-            # the form's declaration applies to every model, whether or not the server has that model
+            # the form's declaration applies to every model name, even if the server has no model with this name
             companions=all(_names_model(form)) and form.signature is None,
             ready_as_a_whole=True,
             metadata_parts=(),
@@ -104,13 +104,13 @@ def _traits(form: CompiledForm) -> Traits:
 
 
 def _has_parameters(exchange: CompiledExchange) -> bool:
-    """Return True if the exchange's requests can carry parameters."""
+    """Return True if the exchange's requests can contain parameters."""
     places = ParameterPlace | ParametersPlace
     return bool(exchange.head.parameters) or any(isinstance(each, places) for each in walk_all(exchange.input_nodes))
 
 
 def _names_model(form: CompiledForm) -> list[bool]:
-    """For each path of each exchange, return True if requests to it name a model."""
+    """Return, for each path of each exchange, whether its requests name a model."""
     return [
         Word.MODEL in each.request.words or Word.MODEL in each.head.words or "{model}" in path
         for each in form.exchanges

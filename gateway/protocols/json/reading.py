@@ -1,11 +1,13 @@
-"""Reads bodies by their templates. msgspec decodes a body with the template's type; then `places` converts each value.
+"""Reads bodies by their templates. msgspec decodes a body with the template's type, and then `places` converts each
+value.
 
-In bodies above `json.CUT_FROM` bytes, the tensors' texts are cut out first, so they are not scanned twice. msgspec
-ignores duplicate keys, so the reader counts colons: a body with more colons than members is checked again.
+In bodies above `json.CUT_FROM` bytes, the reader first cuts out the tensors' texts, to scan them only once. Because
+msgspec ignores duplicate keys, the reader counts colons. If a body has more colons than members, the reader checks it
+again.
 
-Rows can take far more memory than their text: `{}` and `[]` have two bytes, but an object or a list takes 50 to 250. So
-before any row becomes an object, the reader estimates the memory of all rows from the body's text. The estimate counts
-the characters that open or separate rows, including characters within strings.
+Rows can take far more memory than their text: `{}` and `[]` have two bytes, but an object or a list takes 50 to 250
+bytes. Before any row becomes an object, the reader therefore estimates the memory of all rows from the body's text. The
+estimate counts the characters that open or separate rows, including characters within strings.
 """
 
 import re
@@ -49,7 +51,7 @@ _NO_CUTS: Mapping[str, bytes] = MappingProxyType({})
 
 
 class BodyReader:
-    """Reads the bodies of one template. `role` is the word for its tensors in errors, `input` or `output`."""
+    """Reads the bodies of one template. `role` is the word for its tensors in error messages, `input` or `output`."""
 
     def __init__(self, node: Node, specs: Mapping[str, TensorSpec], role: str, *, ignore_unknown: bool) -> None:
         self._type = body_type(node, ignore_unknown=ignore_unknown)
@@ -67,7 +69,7 @@ class BodyReader:
         Raises:
             MisfitError: the body does not match the template.
             DecodeError: the body matches the template, but has an error.
-            GatewayError: RESOURCE_EXHAUSTED if the body exceeds `limits.message`.
+            GatewayError: RESOURCE_EXHAUSTED if the values of the body exceed `limits.message`.
         """
         decode = self._type.decode
         if decode is None:
@@ -100,13 +102,13 @@ class BodyReader:
             raise MisfitError(f"nested deeper than {json.MAX_DEPTH}") from error
         for read in self._places:
             read(value, reading)
-        # more colons: a key occurs twice or is ignored, or a string contains a colon
+        # If the text has more colons, a key occurs twice or is ignored, or a string contains a colon.
         if colons != self._members(value) + reading.members:
             members_of(text, colons)
         return reading.found(self._role)
 
     def _cut(self, text: bytes) -> tuple[bytes, Mapping[str, bytes]]:
-        """Return `text` with 0 instead of each tensor that was cut out, and the tensors' texts by key."""
+        """Return `text` with 0 instead of each tensor that was cut out. Also return the tensors' texts by key."""
         if not self._keys or _BACKSLASH in text:
             return text, _NO_CUTS
         rest, cuts = text, {}
@@ -123,7 +125,7 @@ class BodyReader:
 
 
 def _decoded(decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) -> Any:
-    """Return the body as a value of its type. If the text contains NaN or infinities, they are marked first."""
+    """Return the body as a value of its type. If the text contains NaN or infinities, mark them first."""
     try:
         return decode(text)
     except msgspec.ValidationError:
@@ -137,8 +139,8 @@ def _decoded(decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) 
 
 
 def _is_read_first(node: Node) -> bool:
-    """Return True if reading other values depends on this value, such as shapes, the order of rows, and column
-    names."""
+    """Return True if other values depend on the value at this node, for example on a shape, the order of rows, or
+    column names."""
     if isinstance(node, TensorPlace):
         return node.spelling is Spelling.SHAPE
     if isinstance(node, Slot):
@@ -176,8 +178,8 @@ _PATH = re.compile(r" - at `\$(.*)`$")
 
 
 def _shortened(text: str) -> str:
-    """Return the beginning and the end of an msgspec error. The end contains the path; the part between can quote a
-    long key."""
+    """Return the beginning and the end of an msgspec error message. The end contains the path. The omitted middle can
+    quote a long key."""
     return (
         text if len(text) <= _LONGEST_ERROR else f"{text[: _LONGEST_ERROR - _LONGEST_PATH]}...{text[-_LONGEST_PATH:]}"
     )
@@ -186,8 +188,8 @@ def _shortened(text: str) -> str:
 def _place(text: str, body: bytes) -> Place:
     """Return the position of an msgspec error in the body.
 
-    Because msgspec reads from left to right, it is, for example, at a member of the object at `$.split`, or after that
-    object if a member is missing."""
+    Because msgspec reads from left to right, the position is, for example, at a member of the object at `$.split`, or
+    after this object if a member is missing."""
     path, unknown = _PATH.search(text), _UNKNOWN.match(text)
     steps = re.findall(r"\.([^.\[]+)|\[", "" if path is None else path[1])
     if text.startswith("Object missing required field"):
@@ -198,7 +200,7 @@ def _place(text: str, body: bytes) -> Place:
 
 
 def _explained(text: str) -> str:
-    """Return the message of an msgspec error. For a member that is not in the form, add a remedy."""
+    """Return the message of an msgspec error. If the error is about a member that is not in the form, add a remedy."""
     return _UNKNOWN.sub(
         r'member `\1` is not in the form, in which `ignore_unknown: true` or `"\1?": $_` ignores it', text
     )
@@ -211,15 +213,15 @@ _MEMBER = 96
 _OPTIONAL, _REQUIRED = 32, 8
 """Memory that a missing optional member takes, and that a required member takes in addition to _MEMBER, in bytes."""
 _OBJECT, _OPEN_OBJECT = 72, 248
-"""Memory that an object takes without its members: if the members are declared, and if any members are allowed (`"$*":
-$*`)."""
+"""Memory that an object takes without its members, in bytes. The first number applies if the members are declared, and
+the second if any members are allowed (`"$*": $*`)."""
 _LIST, _ELEMENT = 264, 72
 
 
 @frozen
 class RowMemory:
-    """The maximum memory for each `{`, `[` and `,` in a body, in bytes; 0 if the template creates nothing for the
-    character."""
+    """The maximum memory for each `{`, `[` and `,` in a body, in bytes; 0 if the character creates no value in this
+    template."""
 
     brace: int = 0
     bracket: int = 0

@@ -1,4 +1,4 @@
-"""The built-in forms: definitions for common model servers, in YAML files of this package."""
+"""Loads the built-in forms, which are definitions for common model servers in YAML files of this package."""
 
 from functools import cache
 from importlib.resources import files
@@ -17,7 +17,7 @@ def names() -> tuple[str, ...]:
 
 @cache
 def document(name: str) -> dict[str, Any]:
-    """Return the definition of the built-in form `name`. Callers share this object, and must not change it.
+    """Return the definition of the built-in form `name`. Callers share this object and must not change it.
 
     Raises:
         LookupError: no built-in form has this name.

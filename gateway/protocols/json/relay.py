@@ -1,13 +1,13 @@
 """Relays inferences from clients to servers of the same form without decoding them (`core.protocol.Relay`).
 
-A request keeps its method, path, body, Content-Type and Accept. Its headers and query are written as the form declares
-them. Headers that the form drops (`$_`) stay unchanged. If the request consists only of tensors in the query, the query
-also stays unchanged. The gateway decodes a body if the form sets a constant in the body, or if the gateway cannot
-reliably find a name in it.
+A request keeps its method, path, body, Content-Type and Accept. The gateway writes the other headers and the query as
+the form declares them. Headers that the form drops (`$_`) stay unchanged. If the request consists only of tensors in
+the query, the query also stays unchanged. The gateway decodes a body if the form sets a value in the body, or if the
+gateway cannot reliably find a name in the body.
 
 In a relayed body, the gateway finds only the values that it must process: the model's name, its version, and constants,
-which clients cannot change. It decodes the body with a type that contains only these members; other members are
-skipped. A body that contains a member's name in two spellings must be read completely, because the model server could
+which clients cannot change. It decodes the body with a type that contains only these members, and skips all others. If
+a body contains a member's name in two spellings, the gateway must read the entire body, because the model server could
 use the other spelling.
 """
 
@@ -58,16 +58,16 @@ from gateway.protocols.json.writing import NO_WORDS
 _ESCAPE = re.compile(rb"\\u(?:00[0-7]|017[fF]|212[aA])")
 """Escapes that can encode a letter of a member's name."""
 _MOST_QUOTES = 32
-"""Number of quotes that are searched for one at a time. For more quotes, a regular expression is faster."""
+"""Number of quotes to search for one at a time. For more quotes, a regular expression is faster."""
 _OTHER_LETTERS = {"k": "\u212a", "s": "\u017f"}
-"""Letters that case-insensitive comparison treats as equal to these, as in Go's JSON."""
+"""The other letters that a case-insensitive comparison, as in Go's JSON, treats as equal to these letters."""
 
 
 @frozen
 class ActedUpon:
-    """Finds words (see `templates.Word`) in bodies that match one of some templates.
+    """Finds words (see `templates.Word`) in bodies that match one of several templates.
 
-    A body must match one of `types`. `names` is a pattern for every spelling of the members' names; None if bodies
+    A body must match one of `types`. `names` is a pattern for every spelling of the members' names, or None if bodies
     contain no words."""
 
     types: tuple[BodyType, ...] = ()
@@ -78,11 +78,11 @@ class ActedUpon:
     def find(self, body: Buffer) -> Mapping[Word, str] | None:
         """Return the words in a body.
 
-        Return None if the body must be read completely because it does not match, is ambiguous, or is too long to
-        search on the event loop."""
+        Return None if the gateway must read the entire body because the body does not match, is ambiguous, or is too
+        long to search on the event loop."""
         if self.names is None:
             return {}
-        if len(body) > LARGE:  # a thread decodes it
+        if len(body) > LARGE:  # a thread decodes the body
             return None
         if has_byte(body, b"\\") and _ESCAPE.search(body) is not None:
             return None
@@ -99,8 +99,8 @@ class ActedUpon:
 
 
 def _found(names: re.Pattern[bytes], body: Buffer) -> Iterator[re.Match[bytes]]:
-    """Yield each match of a pattern that begins with a quote. Bodies of numbers contain few quotes, which `find` finds
-    much faster."""
+    """Yield each match of a pattern that begins with a quote. Bodies of numbers contain few quotes, which `bytes.find`
+    finds much faster than a regular expression."""
     at = 0
     for _ in range(_MOST_QUOTES if type(body) is bytes else 0):
         at = body.find(b'"', at)  # type: ignore[union-attr]
@@ -116,7 +116,7 @@ def _found(names: re.Pattern[bytes], body: Buffer) -> Iterator[re.Match[bytes]]:
 def acted_upon(bodies: Sequence[MessageBody]) -> ActedUpon | None:
     """Return an ActedUpon that finds the words in bodies that match one of the templates of `bodies`.
 
-    Return None if such bodies must be read completely."""
+    Return None if the gateway must read such bodies completely."""
     kept: list[Node | None] = []
     for body in bodies:
         for node in body.nodes:
@@ -126,7 +126,7 @@ def acted_upon(bodies: Sequence[MessageBody]) -> ActedUpon | None:
             if found is not None and (type(body) is not JsonBody or not isinstance(found, Object)):
                 return None
             kept.append(found)
-    # otherwise only the rest of the body would show the right template
+    # if the values differ, only the rest of the body shows which template is right
     places = [dict(_places(each)) if each is not None else {} for each in kept]
     if any(each != places[0] for each in places):
         return None
@@ -152,7 +152,8 @@ def is_acted_upon(node: Node) -> bool:
 
 
 def _is_kept_in_objects(node: Node) -> bool:
-    """Return True if the gateway acts only upon values in objects (never in lists) and leaves all of them unchanged."""
+    """Return True if all values that the gateway acts upon are in objects and not in lists, and the gateway leaves
+    these values unchanged."""
     if isinstance(node, Object):
         return all(_is_kept_in_objects(each.node) for each in node.members if not _is_dropped(each))
     if isinstance(node, Anything):
@@ -165,12 +166,12 @@ def _has_any(node: Node) -> bool:
 
 
 def _is_dropped(member: Member) -> bool:
-    """Return True if the member is never written, whatever the client sends."""
+    """Return True if the gateway never writes the member, whatever the client sends."""
     return member.optional and isinstance(member.node, Anything)
 
 
 def _kept(node: Node) -> Node | None:
-    """Return the parts of `node` that the gateway acts upon; None if there are none."""
+    """Return the parts of `node` that the gateway acts upon, or None if it acts upon no part."""
     if not isinstance(node, Object):
         return node if is_acted_upon(node) else None
     members = [(each, _kept(each.node)) for each in node.members if not _is_dropped(each)]
@@ -189,7 +190,7 @@ def _places(node: Node, at: Place = ()) -> Iterator[tuple[Place, Word | None]]:
 
 def _pattern(keys: Sequence[str]) -> re.Pattern[bytes]:
     """Return a pattern that matches any of `keys` as a JSON string in any letter case. The pattern begins with a quote,
-    which a search finds quickly."""
+    because a search for a quote is fast."""
     found = "|".join(f"({''.join(map(_letter, key))})" for key in keys)
     return re.compile(f'"(?:{found})"'.encode())
 
@@ -200,7 +201,7 @@ def _letter(letter: str) -> str:
 
 
 def _words(kind: BodyType, body: Buffer) -> Mapping[Word, str] | None:
-    """Return the words in a body, or None if it does not match."""
+    """Return the words in a body, or None if the body does not match."""
     assert kind.decode is not None
     try:
         value = kind.decode(body)  # type: ignore[arg-type]
@@ -223,18 +224,18 @@ def _words(kind: BodyType, body: Buffer) -> Mapping[Word, str] | None:
 
 _SUCCESSES = frozenset({200, 201, 202})
 _LONGEST_REMEMBERED = 256
-"""Maximum length of a header for which derived values are cached, in characters. The limit exists because peers choose
-the headers."""
+"""Maximum length of a header whose derived values are cached, in characters. The limit exists because peers choose the
+headers."""
 
 
 class _Way:
-    """Describes how requests to one path with one Content-Type are relayed.
+    """Describes how the gateway relays requests to one path with one Content-Type.
 
     - `exchanges`: The exchanges that a request can belong to. All of them have the same headers and query.
     - `content_type`: The Content-Type header, if requests have a body.
     - `path`: The path with its variables; empty if the gateway never uses it upstream.
     - `acted_upon`: Finds words in a body.
-    - `replies`: Chooses the exchange of a response, from all exchanges at this path.
+    - `replies`: Selects the exchange of a response, from all exchanges at this path.
     """
 
     def __init__(
@@ -257,7 +258,7 @@ class _Way:
         """True if decoding would add the listener's model to the path or body of a request without a model name."""
 
     def passes(self, content_type: str, accept: str) -> bool:
-        """Return True if a response with this Content-Type can pass unchanged to a client that accepts `accept`."""
+        """Return True if a response with this Content-Type can go unchanged to a client that accepts `accept`."""
         is_long = len(content_type) + len(accept) > _LONGEST_REMEMBERED
         return (self._passes if is_long else self._remembered)(content_type, accept)
 
@@ -273,7 +274,8 @@ class _Way:
 
 
 class _UnreadMessage(FormMessage, frozen=True):
-    """The origin of a request that is relayed without decoding: its `_Way`, and the values in its headers and query."""
+    """The origin of a request that the gateway relays without decoding: its `_Way`, and the values in its headers and
+    query."""
 
     way: _Way | None = None
     words: Mapping[Word, Json] = NO_WORDS
@@ -291,7 +293,7 @@ class _Path:
         self._remembered = lru_cache(64)(self._way)
 
     def way(self, content_type: str) -> _Way | None:
-        """Return the `_Way` of a request with this Content-Type, or None if the request must be decoded.
+        """Return the `_Way` of a request with this Content-Type, or None if the gateway must decode the request.
 
         Raises:
             DecodeError: the body is text in a charset other than UTF-8.
@@ -299,10 +301,11 @@ class _Path:
         return (self._way if len(content_type) > _LONGEST_REMEMBERED else self._remembered)(content_type)
 
     def _way(self, content_type: str) -> _Way | None:
-        if self._is_mixed:  # only the body tells if the client gets a stream
+        if self._is_mixed:  # only the body shows if the client receives a stream
             return None
         found = self._requests.by_type(content_type)
-        if any(each.query is not None and not _is_in_query(each) for each in found):  # its tensors are decoded
+        # the gateway decodes tensors in the query
+        if any(each.query is not None and not _is_in_query(each) for each in found):
             return None
         if not found or not all(_have_one_head(found[0], each) for each in found):
             return None
@@ -319,7 +322,7 @@ class _Path:
 
 
 def _have_one_head(one: CompiledExchange, other: CompiledExchange) -> bool:
-    """Return True if two exchanges declare the same headers and query, so these do not depend on the body."""
+    """Return True if two exchanges declare the same headers and query, which therefore do not depend on the body."""
     if Word.ID in other.head.words & other.request.words:  # the header's id can come from the body
         return False
     in_query = one.query is not None and other.query is not None
@@ -328,8 +331,7 @@ def _have_one_head(one: CompiledExchange, other: CompiledExchange) -> bool:
 
 
 def _is_in_query(exchange: CompiledExchange) -> bool:
-    """Return True if requests consist only of tensors in the query, and the query contains nothing that the gateway
-    acts upon."""
+    """Return True if requests consist only of tensors in the query, and the gateway acts upon no value in the query."""
     if exchange.query is None or exchange.form.request is not ABSENT:
         return False
     of_tensors = len(exchange.head.documents) == len(exchange.form.query)
@@ -343,8 +345,8 @@ def _has_first_model(exchange: CompiledExchange) -> bool:
 
 
 def _content_type(given: str, exchanges: Sequence[CompiledExchange]) -> tuple[tuple[bytes, bytes], ...] | None:
-    """Return the Content-Type to send with a request: the request's own type if `exchanges` declare it, otherwise the
-    type that `exchanges` declare, if any. Return None if the body must be decoded."""
+    """Return the Content-Type to send with a request. The result is the request's own type if `exchanges` declare it,
+    or else the type that `exchanges` declare, if any. Return None if the gateway must decode the body."""
     parsed, first = media_types.parse(given), exchanges[0].request_type
     if all(map(_is_in_query, exchanges)):
         return ()
@@ -372,8 +374,8 @@ class FormRelay:
         self.relay = Relay(self._head, self._request, self._reply)
 
     def _head(self, message: Message, listener: ListenerSettings) -> Head | None:
-        """Return a Request made from the message's path, headers, query, and the words in its body. Return None if the
-        body must be decoded.
+        """Return a Head from the message's path, headers and query, and the words in its body. Return None if the
+        gateway must decode the body.
 
         Raises:
             DecodeError: the body is text in a charset other than UTF-8.
@@ -407,7 +409,7 @@ class FormRelay:
         return Head(operation, model or listener.model, version, None, None, origin)
 
     def _request(self, message: Message, request: Request, target: Target) -> Message | None:
-        """Return the message to a server that uses the form.
+        """Return the message for a server that uses the form.
 
         Raises:
             GatewayError: INVALID_ARGUMENT if a name cannot be a path segment, or a value is not valid in a header.
@@ -427,12 +429,12 @@ class FormRelay:
         return Message(message.method, path, Headers(fields), message.parts, query=query, deadline=request.deadline)
 
     def _reply(self, reply: Message, request: Request, target: Target) -> Message | None:
-        """Return the response for the client if its media type is one that the form declares and the client accepts.
+        """Return the response for the client if the form declares its media type and the client accepts it.
 
-        Return None if the response must be decoded.
+        Return None if the gateway must decode the response.
 
         Raises:
-            DecodeError, GatewayError: an error, as in `FormClient.decode_response`.
+            DecodeError, GatewayError: the errors of `FormClient.decode_response`.
         """
         if reply.status not in _SUCCESSES:
             self._client.decode_response(reply, request, target)
@@ -451,7 +453,8 @@ class FormRelay:
 
 
 def _agreed(*names: Json) -> str | None:
-    """Return the only name among the given names, or None if they differ."""
+    """Return the name that all nonempty `names` share, or None if they differ. Return an empty name if all are
+    empty."""
     found = {str(each) for each in names if each}
     return None if len(found) > 1 else found.pop() if found else ""
 

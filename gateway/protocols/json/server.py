@@ -1,4 +1,4 @@
-"""The client side of a form: converts HTTP requests to canonical Requests, and Answers to responses."""
+"""Converts HTTP requests of a form to canonical Requests, and Answers to responses (client side)."""
 
 from collections.abc import Mapping
 
@@ -23,9 +23,9 @@ from gateway.protocols.json.tensor_reading import flaw_of_rows
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 
 _ANY_LISTENER = ListenerSettings(limits=Limits(message=2**40, json_values=2**20))
-"""The limits that apply while the gateway checks if a body asks for a stream.
+"""The limits that apply while the gateway checks if a body requests a stream.
 
-The listener's own limits are unknown at that time, but the size of the body has already been checked."""
+The listener's own limits are not available at that time, but the gateway has already checked the size of the body."""
 
 
 class _Route:
@@ -42,8 +42,8 @@ class _Route:
         self._only = exchanges[0] if len(exchanges) == 1 else None
 
     def read(self, message: Message, listener: ListenerSettings) -> Request:
-        """Return the Request, read by the first exchange that matches the message. Raises DecodeError and
-        GatewayError."""
+        """Return the Request, read by the first exchange that matches the message. Raise the errors of
+        `FormServer.decode_request`."""
         if self._only is not None:
             return self._read(self._only, message, listener)
         content_type = message.headers.get("content-type")
@@ -59,7 +59,7 @@ class _Route:
                 request = self._read(each, message, listener)
                 if not isinstance(request.flaw, UnequalRows):
                     return request
-                unequal = unequal or request  # another exchange might match the whole request
+                unequal = unequal or request  # another exchange might match the entire request
             except DecodeError as error:
                 errors.append(without_frames(error))
         if unequal is not None:
@@ -171,8 +171,8 @@ class FormServer:
         return route is not None and route.streams
 
     def body_wants_stream(self, message: Message) -> bool:
-        """Return True if the exchange that reads the message responds with a stream, and other exchanges at its path do
-        not."""
+        """Return True if the exchange that reads the message responds with a stream, but some other exchanges at its
+        path do not."""
         route = self._routes.get(message.pattern)
         if route is None or not route.is_mixed:
             return False
@@ -185,8 +185,8 @@ class FormServer:
         """Return the response to a request that `decode_request` read, or one response of a stream.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT for an output without a placeholder in the form (the message says which);
-                NOT_FOUND for a model that is not in the list.
+            GatewayError: INVALID_ARGUMENT if an output has no placeholder in the form (the message says which);
+                NOT_FOUND if a model is not in the list.
         """
         if isinstance(answer, Response):
             return _reply(answer, request, translate)
@@ -199,8 +199,8 @@ class FormServer:
         return _state(probe, good=answer is True)
 
     def encode_error(self, error: GatewayError, request: Request | None, message: Message) -> Message:
-        """Return the response that reports `error`, written with the form's error template, or as `{"error": text}`
-        without one."""
+        """Return the response that reports `error`. The response uses the form's error template, or is `{"error":
+        text}` if the form has none."""
         text = error.message.encode("utf-8", "replace").decode()
         failure = next((each for each in self._form.failures if each.form.reason is error.reason), None)
         status = failure.form.status if failure else http_status.number(error)
@@ -225,7 +225,7 @@ class FormServer:
     def encode_end(self, request: Request) -> Message | None:
         """Return the message that ends a stream.
 
-        If the form has no end mark, the message is empty, but still needed, because even a stream without responses
+        If the form has no end mark, the message is empty. It is still needed, because even a stream without responses
         must send a status and headers."""
         origin = request.origin
         assert isinstance(origin, FormMessage)
@@ -250,7 +250,7 @@ class FormServer:
 
 
 def _read_for_anyone(route: _Route, message: Message) -> Request:
-    """Return the request in a message, decoded like in `decode_request`, before the listener's limits are known."""
+    """Return the request in a message, decoded as in `decode_request`, before the listener's limits are available."""
     try:
         return route.read(message, _ANY_LISTENER)
     except DecodeError as error:
@@ -260,7 +260,7 @@ def _read_for_anyone(route: _Route, message: Message) -> Request:
 def _read_missing(route: _Route, message: Message, listener: ListenerSettings, error: DecodeError) -> Request:
     """Read a message that caused `error` again, with NaN for each null, and mark the request with a flaw.
 
-    Raises `error` if that fails too."""
+    Raise `error` if the second attempt fails too."""
 
     def read(text: bytes) -> Request:
         return route.read(replace(message, parts=(text,)), listener)

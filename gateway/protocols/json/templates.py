@@ -1,10 +1,10 @@
-"""The language of templates. `parse_body` turns YAML data into a tree of nodes.
+"""Defines the language of templates. `parse_body` converts YAML data to a tree of nodes.
 
     {"instances": [{"sepal": "$a", "petal": "$b"}, "..."], "request_id?": "$id"}
 
 A string that begins with `$` is a placeholder for a part of the message. Every other scalar is a constant.
 docs/forms.md describes all placeholders. Each node stands for a value in a body. Most modules of this package use the
-nodes; `types`, `reading` and `writing` compile them.
+nodes. `types`, `reading` and `writing` compile them.
 """
 
 import json
@@ -26,7 +26,7 @@ MOST_ALTERNATIVES = 16
 
 
 class Spelling(Enum):
-    """How a tensor is written. The values are the words after `$x|`."""
+    """The form in which a tensor is written. The values are the words after `$x|`."""
 
     NESTED = ""
     FLAT = "flat"
@@ -42,12 +42,12 @@ class Spelling(Enum):
     BASE64 = "base64"
     NPY = "npy"
 
-    # Members are singletons, so equality is identity; hashing by identity keeps lookups fast.
+    # Members are singletons, so equality is identity. Hashing by identity keeps lookups fast.
     __hash__ = object.__hash__
 
 
 class EverySpelling(Enum):
-    """How `$*` writes all tensors of a message. The values are the words after `$*|`."""
+    """The form in which `$*` writes all tensors of a message. The values are the words after `$*|`."""
 
     MEMBERS = ""
     NAMES = "names"
@@ -65,12 +65,12 @@ class Word(Enum):
     CODE = "$code"
     GRPC_CODE = "$code|grpc"
 
-    # Members are singletons, so equality is identity; hashing by identity keeps lookups fast.
+    # Members are singletons, so equality is identity. Hashing by identity keeps lookups fast.
     __hash__ = object.__hash__
 
 
 class Role(Enum):
-    """The part of a message that a template describes. The value is the word for that part in errors."""
+    """The part of a message that a template describes. The value is the word for this part in error messages."""
 
     REQUEST = "a request"
     RESPONSE = "a response"
@@ -99,7 +99,7 @@ class Constant:
 
 @frozen
 class Anything:
-    """`$_`, which stands for any JSON. When the gateway writes the body, it writes `written` here."""
+    """`$_`, which stands for any JSON. `written` is the value at this position in bodies that the gateway writes."""
 
     written: Json = MISSING
 
@@ -158,7 +158,7 @@ class Object:
 
 @frozen
 class RowList:
-    """`[T, ...]`, a list with one `row` for each index of the first dimension of the tensors that it contains."""
+    """`[T, ...]`, a list with one `row` for each index of the first dimension of the tensors in the list."""
 
     row: "Node"
 
@@ -201,8 +201,9 @@ def walk_all(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def rows_of_tensor(node: Node) -> tuple[TensorPlace, int] | None:
-    """If `node` is a tensor surrounded only by row lists, return the tensor and the number of these lists: `[[$x, ...],
-    ...]` has two. The text of this node is the nested list of the tensor itself. Return None for every other node."""
+    """If `node` is a tensor surrounded only by row lists, return the tensor and the number of these lists. For example,
+    the number is 2 for `[[$x, ...], ...]`. The text of such a node is the nested list of the tensor itself. Return None
+    for every other node."""
     rows = 0
     while isinstance(node, RowList):
         node, rows = node.row, rows + 1
@@ -230,11 +231,12 @@ _HAVE_PARAMETERS = frozenset({Role.REQUEST, Role.RESPONSE, Role.HEADER, Role.QUE
 _NAME = re.compile(r"[^\s|$*]+")
 _PARAMETER = "$param."
 RESERVED_NAMES = frozenset({"any", "param", "params", *(word.value[1:].partition("|")[0] for word in Word)})
-"""Names that a tensor cannot have in a template, because they mean something else after the `$`."""
+"""Names that a tensor cannot have in a template, because they have another meaning after the `$`."""
 
 
 def parse_body(template: Template, role: Role, place: Place) -> tuple[Node, ...]:
-    """Return the alternatives of a body's template. There is one alternative, or the alternatives in `{$any: [...]}`.
+    """Return the alternatives of a body's template. The result is the template itself, or the templates in `{$any:
+    [...]}`.
 
     Raises:
         FormError: the template contains an error. The message gives its position and a remedy.
@@ -257,7 +259,7 @@ class _Parser:
         self._nodes = 0
 
     def parse(self, template: Template, place: Place, level: int = 1, rows: int = 0) -> Node:
-        """Return the node of `template`, which is nested in this number of row lists (`rows`)."""
+        """Return the node of `template`, which is nested in `rows` row lists."""
         self._nodes += 1
         if self._nodes > MOST_NODES or level > DEEPEST:
             raise FormError(place, f"expected a template of at most {MOST_NODES} nodes, nested at most {DEEPEST} deep")
@@ -343,7 +345,7 @@ class _Parser:
 
 
 def _key(given: str, place: Place) -> tuple[str, bool]:
-    """Return the key of a member, and True if it is optional."""
+    """Return the key of a member, and whether the member is optional."""
     optional = given.endswith("?")
     key = given.removesuffix("?")
     if key.startswith("$"):

@@ -1,6 +1,6 @@
-"""The common parts of reading and writing a tensor: `TensorForm`, which is the tensor's placeholder, spelling and
-declaration in a form, and numbers in strings. `places` and `writing` pass a TensorForm to `tensor_reading` and
-`tensor_writing`.
+"""Defines the common parts of reading and writing a tensor. `TensorForm` contains the tensor's placeholder, spelling
+and declaration in a form; `places` and `writing` pass it to `tensor_reading` and `tensor_writing`. The module also
+converts numbers in strings.
 """
 
 from math import prod
@@ -18,8 +18,8 @@ from gateway.protocols.json.templates import TensorPlace
 class TensorForm:
     """A tensor of a template.
 
-    - `name`: The name that a decoded tensor gets; empty if the form declares no tensors.
-    - `label`: The tensor's name in errors, such as `input 'x'`.
+    - `name`: The name of the decoded tensor; empty if the form declares no tensors.
+    - `label`: The tensor's name in error messages, such as `input 'x'`.
     - `spec`: The tensor's datatype and shape, if the form declares them.
     - `rows`: The number of row lists around the tensor.
     - `has_shape`: True if the template also contains a placeholder for the shape (`|shape`).
@@ -44,7 +44,8 @@ def fits(shape: Shape, wanted: Shape) -> bool:
 
 
 def filled(wanted: Shape, elements: int) -> Shape | None:
-    """Return `wanted` with its -1 replaced by the size that gives this number of elements, or None if no size does."""
+    """Return `wanted` with its -1 replaced by the size that results in this number of elements, or None if no such size
+    exists."""
     free = wanted.count(-1)
     known = prod(each for each in wanted if each >= 0)
     if free == 0:
@@ -56,9 +57,9 @@ def filled(wanted: Shape, elements: int) -> Shape | None:
 
 # --- Numbers in strings: `["0", "1.5"]` (`$x|numbers`) and `"0,1.5"` (`$x|commas`) ---
 
-# No Python object is created per number: blanks or brackets replace the quotes in the text, and the ordinary reader of
-# numbers reads the result. That reader cannot detect a string with several numbers, so commas and brackets within
-# quotes are refused first.
+# To avoid a Python object for each number, these functions replace the quotes in the text by blanks or brackets, and
+# the ordinary reader of numbers reads the result. This reader cannot detect a string with several numbers, so the
+# functions first reject commas and brackets within quotes.
 
 _PIECE = 2**20
 """Number of bytes to process in one step."""
@@ -66,18 +67,19 @@ _QUOTE = ord('"')
 
 
 def numbers_of_texts(text: bytes) -> bytes:
-    """Return `["0", "1"]` as `[ 0 , 1 ]`. Raises DecodeError for a string that cannot be one number."""
+    """Return `["0", "1"]` as `[ 0 , 1 ]`. Raise DecodeError for a string that cannot be one number."""
     return _replaced(text, b"[]{},", b"  ")
 
 
 def numbers_of_lists(text: bytes) -> bytes:
-    """Return `["0,1", "2,3"]` as `[[0,1], [2,3]]`. Raises DecodeError for a string that cannot be numbers separated by
+    """Return `["0,1", "2,3"]` as `[[0,1], [2,3]]`. Raise DecodeError for a string that cannot be numbers separated by
     commas."""
     return _replaced(text, b"[]{}", b"[]")
 
 
 def _replaced(text: bytes, refused: bytes, brackets: bytes) -> bytes:
-    """Return `text` with its quotes replaced. Raises DecodeError if a quoted string contains a byte in `refused`."""
+    """Return `text` with its quotes replaced by `brackets`. Raise DecodeError if a quoted string contains a byte in
+    `refused`."""
     if b"\\" in text:
         raise DecodeError("a text with a backslash, expected a number")
     table = np.zeros(256, np.bool_)
@@ -107,5 +109,5 @@ def texts_of_numbers(text: bytes) -> bytes:
 
 
 def text_with_commas(text: bytes) -> bytes:
-    """Return a flat JSON list of numbers as one string."""
+    """Return a flat JSON list of numbers as one JSON string."""
     return b'"%b"' % text[1:-1]

@@ -1,5 +1,5 @@
 """Reads one tensor of a body from its JSON text, in all spellings that templates can use. If the rows differ in length,
-such as the tokens of several texts, `[[1, 2, 3], [4]]`, each row becomes a tensor. `places` calls it.
+such as the tokens of several texts in `[[1, 2, 3], [4]]`, each row becomes a tensor. `places` calls this module.
 """
 
 from base64 import b64decode
@@ -28,7 +28,7 @@ from gateway.protocols.json.tensor_form import TensorForm, filled, fits, numbers
 
 _OPENING, _BRACE = ord("["), ord("{")
 _WHOLE = 2**22
-"""Maximum size of a list that simdjson reads in one step, in bytes. simdjson needs 14 bytes of memory per byte of text.
+"""Maximum size of a list that simdjson reads in one step, in bytes. simdjson uses 14 bytes of memory per byte of text.
 `array` reads larger lists in pieces."""
 _MOST_BYTES = 8
 """Maximum size of an element in raw form, in bytes. The element's text has at least two bytes."""
@@ -58,7 +58,7 @@ def read_tensor(form: TensorForm, text: bytes, shape: Shape | None, limits: Limi
 
 
 def in_declared_shape(form: TensorForm, tensor: Tensor) -> Tensor:
-    """Return the tensor in the declared shape, if the form declares one. Raises DecodeError if the tensor's datatype or
+    """Return the tensor in the declared shape if the form declares one. Raise DecodeError if the tensor's datatype or
     shape does not match."""
     spec = form.spec
     if spec is None:
@@ -79,7 +79,7 @@ _BARE = {
 
 
 def _in_shape(form: TensorForm, tensor: Tensor, wanted: Shape) -> Tensor:
-    """Return the tensor in the shape `wanted`, in which -1 means any size. Raises DecodeError if the shape does not
+    """Return the tensor in the shape `wanted`, in which -1 means any size. Raise DecodeError if the shape does not
     match."""
     shape = filled(wanted, tensor.elements) if form.place.spelling in _FREE else None
     if shape is None:
@@ -94,7 +94,7 @@ def _in_shape(form: TensorForm, tensor: Tensor, wanted: Shape) -> Tensor:
 
 
 def _read_nested(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """Read a list, nested by the tensor's shape. Outside of rows, it can also be a single element of shape []."""
+    """Read a list, nested by the tensor's shape. Outside of rows, the text can also be a single element of shape []."""
     if len(text) * _MOST_BYTES // 2 > limits.message:
         _check_count(text, limits)
     if text[0] == _OPENING and len(text) <= _WHOLE and b'"' not in text:
@@ -112,7 +112,8 @@ def _read_nested(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 def _checked(form: TensorForm, tensor: Tensor) -> Tensor:
     rank = len(tensor.shape)
-    if rank < form.rows and tensor.shape[-1:] == (0,):  # without rows, the text does not contain the lists of the rows
+    # for zero rows, the text does not contain the lists within the rows
+    if rank < form.rows and tensor.shape[-1:] == (0,):
         shape = (*tensor.shape, *[0] * (form.rows - rank))
         return Tensor(tensor.name, tensor.datatype, shape, tensor.data, "", {}, tensor.untyped)
     if rank < form.rows:
@@ -123,7 +124,7 @@ def _checked(form: TensorForm, tensor: Tensor) -> Tensor:
 
 
 def _numbers(form: TensorForm, text: bytes) -> Tensor:
-    """Return the tensor in a list of numbers. Raises DecodeError for every other text."""
+    """Return the tensor in a list of numbers. Raise DecodeError for every other text."""
     if form.spec is None:
         datatype, data, shape = untyped_numbers(text)
         return Tensor(form.name, datatype, shape, data, "", {}, True)
@@ -241,13 +242,13 @@ def _of_texts(tensor: Tensor) -> Tensor:
 
 
 def _read_bytes(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """Read the base64 of one element, or in rows, the base64 of one element for each row."""
+    """Read one element in base64, or in rows, one element in base64 for each row."""
     contents, shape = _decoded(form, text, limits)
     return Tensor(form.name, BYTES, shape, bytes_elements.pack(contents))
 
 
 def _read_base64(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """Read the base64 of raw little-endian elements, or in rows, the base64 of each row's elements."""
+    """Read raw little-endian elements in base64, or in rows, the elements of each row in base64."""
     contents, shape = _decoded(form, text, limits)
     datatype = form.place.datatype or (form.spec.datatype if form.spec else BYTES)
     sizes = set(map(len, contents))
@@ -264,7 +265,7 @@ def _read_base64(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 
 def _read_npy(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """Read the base64 of a `.npy` file, or in rows, of one file for each row.
+    """Read a `.npy` file in base64, or in rows, one file in base64 for each row.
 
     All files have the same datatype and shape."""
     contents, lead = _decoded(form, text, limits)
@@ -283,7 +284,7 @@ def _read_npy(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 
 def _decoded(form: TensorForm, text: bytes, limits: Limits) -> tuple[list[bytes], Shape]:
-    """Return the bytes of base64 strings, and the shape of the list of strings."""
+    """Return the bytes in base64 strings, and the shape of the list of strings."""
     array = json.array(text if form.rows else b"[%b]" % text, values=limits.json_values, literals=False)
     if len(array.shape) != max(form.rows, 1):
         raise MisfitError("a list, expected base64 in a string")
@@ -336,18 +337,18 @@ _REMEDY = (
 
 
 class UnequalTensors(Struct, frozen=True):
-    """The tensors of a body whose rows differ in length, by tensor position.
+    """The tensors of a body whose rows differ in length.
 
-    For each tensor, it contains the tensors of the rows, whose first dimension is 1. `error` is the reason why the rows
-    cannot be one tensor."""
+    `rows` maps the position of each such tensor to the tensors of its rows, which have a first dimension of 1. `error`
+    is the reason why the rows cannot be one tensor."""
 
     rows: Mapping[int, tuple[Tensor, ...]]
     error: str
 
 
 def unequal_rows(form: TensorForm, text: bytes, error: DecodeError, limits: Limits) -> tuple[Tensor, ...]:
-    """Return the tensors of the rows in the list `text`, if `error` says that the list is ragged. Raises `error` for
-    any other error, for more than `limits.json_values` rows, and if a row is not a tensor."""
+    """Return the tensors of the rows in the list `text` if `error` says that the list is ragged. Otherwise, raise
+    `error`. Also raise `error` if the list has more than `limits.json_values` rows, or if a row is not a tensor."""
     is_free = form.spec is None or form.spec.shape[:1] == (-1,)
     if "ragged" not in str(error) or form.place.spelling is not Spelling.NESTED or not is_free:
         raise error

@@ -1,4 +1,4 @@
-"""Writes one tensor as JSON text, in the spellings that templates can use. `writing` calls it."""
+"""Writes one tensor as JSON text, in the spellings that templates can use. `writing` calls this module."""
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,9 +23,10 @@ from gateway.protocols.json.tensor_form import TensorForm, filled, fits, text_wi
 
 
 class ElementStyle(Struct, frozen=True):
-    """How elements are written.
+    """The style of the written elements.
 
-    `nan` determines how NaN and infinities are written (see `number_pieces`), and `translate` how BYTES are."""
+    `nan` determines how NaN and infinities are written (see `number_pieces`), and `translate` determines how BYTES are
+    written."""
 
     nan: str = "error"
     translate: Translate = DEFAULT_TRANSLATE
@@ -35,8 +36,8 @@ def write_tensor(form: TensorForm, tensor: Tensor, style: ElementStyle) -> tuple
     """Return the JSON text of a tensor outside of rows, in pieces.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for a tensor that does not match the form's declaration, or that its placeholder
-            cannot represent. The message contains the tensor's name.
+        GatewayError: INVALID_ARGUMENT if the tensor does not match the form's declaration, or its placeholder cannot
+            represent it. The message contains the tensor's name.
     """
     if form.spec is not None:
         tensor = _as_declared(form, tensor)
@@ -68,7 +69,8 @@ def _write_row(form: TensorForm, tensor: Tensor, style: ElementStyle) -> tuple[b
 
 
 def _check_flat(form: TensorForm, tensor: Tensor) -> None:
-    """Refuse a tensor whose shape would be lost: the form does not declare the shape and has no placeholder for it."""
+    """Raise GatewayError (INVALID_ARGUMENT) if the body would lose the tensor's shape, because the form does not
+    declare the shape and has no placeholder for it."""
     if form.has_shape:
         return
     shape = tensor.shape
@@ -103,8 +105,8 @@ def _numbers(form: TensorForm, tensor: Tensor) -> Tensor:
 
 
 def _as_words(style: ElementStyle) -> ElementStyle:
-    """Return the style for numbers within quotes, which does not write NaN as a string, because a string would add a
-    second pair of quotes."""
+    """Return the style for numbers within quotes. This style does not write NaN as a string, because a string would add
+    a second pair of quotes."""
     return replace_struct(style, nan="literal") if style.nan == "string" else style
 
 
@@ -143,10 +145,12 @@ _WRITERS: Mapping[Spelling, Callable[[TensorForm, Tensor, ElementStyle], tuple[b
 
 
 def write_rows(form: TensorForm, tensor: Tensor, lead: Shape, style: ElementStyle) -> list[bytes]:
-    """Return the JSON text of each part of a tensor in rows, for all indices of its first dimensions, `lead`.
+    """Return the JSON text of each part of a tensor in rows, for all indices of its first dimensions. `lead` contains
+    the sizes of these dimensions.
 
     Raises:
-        GatewayError: like `write_tensor`; also if the tensor's first dimensions differ from `lead`.
+        GatewayError: the errors of `write_tensor`; INVALID_ARGUMENT if the tensor's first dimensions differ from
+        `lead`.
     """
     if form.spec is not None:
         tensor = _as_declared(form, tensor)
@@ -186,7 +190,7 @@ _OF_NUMBERS = {Spelling.NUMBERS: texts_of_numbers, Spelling.COMMAS: text_with_co
 
 
 def _as_declared(form: TensorForm, tensor: Tensor) -> Tensor:
-    """Return the tensor in the declared shape, with integers if the form declares integers."""
+    """Return the tensor in the declared shape. The elements are integers if the form declares integers."""
     spec, what = form.spec, form.label
     assert spec is not None
     shape = tensor.shape
@@ -197,7 +201,7 @@ def _as_declared(form: TensorForm, tensor: Tensor) -> Tensor:
         shape = fixed
     datatype, data = tensor.datatype, tensor.data
     if datatype is not spec.datatype and (spec.datatype.kind is not Kind.FLOAT or datatype in (BYTES, BOOL)):
-        # a number of any datatype can be written as a float, with all its digits
+        # a number of any datatype can be written as a float without loss of digits
         datatype, data = spec.datatype, _cast(tensor, spec.datatype, what)
     return tensor if data is tensor.data and shape == tensor.shape else Tensor(tensor.name, datatype, shape, data)
 
@@ -205,8 +209,8 @@ def _as_declared(form: TensorForm, tensor: Tensor) -> Tensor:
 def _cast(tensor: Tensor, datatype: Datatype, what: str) -> "bytes | bytearray | memoryview":
     """Return the elements of a tensor in another datatype.
 
-    Floats are rounded to the nearest number. Raises GatewayError if an element is out of the datatype's range, or must
-    be an integer and is not."""
+    Floats are rounded to the nearest number. Raise GatewayError if an element is out of the datatype's range, or if it
+    must be an integer but is not."""
     own = tensor.datatype
     if own is datatype or not tensor.elements:
         return tensor.data
@@ -222,7 +226,8 @@ def _cast(tensor: Tensor, datatype: Datatype, what: str) -> "bytes | bytearray |
 
 
 def _elements(form: TensorForm, tensor: Tensor) -> Tensor:
-    """Return the tensor in the datatype of its placeholder's raw elements. Floats of other datatypes are rounded."""
+    """Return the tensor in the datatype that its placeholder sets for raw elements. Floats of other datatypes are
+    rounded."""
     datatype = form.place.datatype or (form.spec.datatype if form.spec else tensor.datatype)
     return Tensor(tensor.name, datatype, tensor.shape, _cast(tensor, datatype, form.label))
 
@@ -246,14 +251,15 @@ def _base64_rows(tensor: Tensor, count: int) -> list[bytes]:
 
 
 def _npy(tensor: Tensor, what: str) -> bytes:
-    """Return the base64 of a `.npy` file."""
+    """Return a `.npy` file as a JSON string in base64."""
     if tensor.datatype is BYTES:
         raise invalid_input(f"{what} is BYTES, which a .npy file holds as pickles only")
     return _base64(b"".join(npy.encode(npy.storable(tensor))))
 
 
 def _parts(tensor: Tensor, lead: Shape) -> list[Tensor]:
-    """Return the parts of a tensor for all indices of its first dimensions, `lead`."""
+    """Return the parts of a tensor for all indices of its first dimensions. `lead` contains the sizes of these
+    dimensions."""
     count, shape, data = prod(lead), tensor.shape[len(lead) :], memoryview(tensor.data)
     size = len(data) // count if count else 0
     return [Tensor("", tensor.datatype, shape, data[at * size : (at + 1) * size]) for at in range(count)]

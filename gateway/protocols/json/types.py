@@ -1,10 +1,10 @@
-"""Templates as types. The nodes of a template become types with which msgspec decodes a body in one pass. `reading` and
-`relay` use them.
+"""Converts templates to types. The nodes of a template become types with which msgspec decodes a body in one pass.
+`reading` and `relay` use these types.
 
     {"instances": [{"sepal": "$a"}, "..."]}  ──▶  class Body: instances: list[Row];  class Row: sepal: Raw
 
-Tensors, parameters and `$_` have the type `Raw`, which keeps the text unchanged. A Leaf gets one value from the decoded
-body. Within rows, it gets a list of values, nested like the rows.
+Tensors, parameters and `$_` have the type `Raw`, which keeps the text unchanged. A Leaf returns one value of the
+decoded body. Within rows, it returns a list of values, nested like the rows.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from gateway.protocols.json.templates import (
 )
 
 Get: TypeAlias = Callable[[Any], Any]
-"""A function that gets one value from a decoded body, or UNSET if the value is missing."""
+"""A function that returns one value of a decoded body, or UNSET if the value is missing."""
 
 EVERY_MEMBER = Every(EverySpelling.MEMBERS)
 """The members of an object that are tensors (`"$*": $*`)."""
@@ -54,7 +54,7 @@ class BodyType:
     """The type of a body, with its decoder, its leaves, and a function that counts the members of a decoded value."""
 
     decode: Callable[[bytes], Any] | None
-    """None for a body that is one tensor, because the text of the body is the value."""
+    """None if the body is one tensor, because the text of the body is the value."""
     leaves: tuple[Leaf, ...]
     members: Callable[[Any], int]
 
@@ -62,7 +62,7 @@ class BodyType:
 def body_type(node: Node, *, ignore_unknown: bool) -> BodyType:
     """Return the type of a body with this template.
 
-    If `ignore_unknown` is True, members that are not in the template are ignored."""
+    If `ignore_unknown` is True, the type ignores members that are not in the template."""
     compiled = _Compiler(ignore_unknown).compile(node, 0)
     decode = None if compiled.kind is Raw else msgspec.json.Decoder(compiled.kind).decode
     members = compiled.members
@@ -155,15 +155,15 @@ class _Compiler:
 
 def _has_no_tensor(node: Node) -> bool:
     """Return True if the node contains no tensor. For an optional member of this kind, null means that the member is
-    missing, as many clients and servers write it."""
+    missing, because many clients and servers write missing members as null."""
     if isinstance(node, Object):
         return not node.every and all(_has_no_tensor(each.node) for each in node.members)
     return isinstance(node, Slot | ParameterPlace | ParametersPlace | Constant | Anything)
 
 
 def _constant(node: Constant, value: object, leaf: Leaf) -> _Compiled:
-    """Return the type of a constant. msgspec itself compares strings, integers and null; other constants are compared
-    later."""
+    """Return the type of a constant. msgspec itself compares strings, integers and null; the reader compares other
+    constants later."""
     if type(value) in (str, int):
         return _Compiled(Literal[value])
     return _Compiled(None) if value is None else _Compiled(type(value), (leaf,))
@@ -176,7 +176,7 @@ _WORD_TYPES: dict[Word, Any] = {
     Word.INDEX: int,
     Word.GRPC_CODE: str,
 }
-"""Messages and codes can be any JSON, because servers differ."""
+"""The types of words. Messages and codes can be any JSON, because servers differ."""
 
 
 def _itself(value: Any) -> Any:
@@ -230,7 +230,7 @@ def _decoded_member(member: Member, decode: Callable[[bytes], Any]) -> Get:
 
 
 def _count(counts: list[tuple[str, bool, int | Callable[[Any], int]]]) -> int | Callable[[Any], int]:
-    """Return the number of members in an object with these fields, including the fields themselves."""
+    """Return the number of members in an object with these fields, counting the fields themselves."""
     fixed = sum(1 + inner for _, optional, inner in counts if not optional and not callable(inner))
     further = [(attrgetter(name), inner) for name, optional, inner in counts if optional or callable(inner)]
     if not further:

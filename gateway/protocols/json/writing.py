@@ -43,7 +43,7 @@ Up to this size, copying costs less than handling several parts."""
 
 
 class MessageContents(ElementStyle, frozen=True):
-    """The content of a message, except its path.
+    """The contents of a message, except its path.
 
     `elsewhere` are the parameters that have a placeholder outside of the body. `texts` are the original JSON texts of
     parameters that are lists or objects. `alternative` is the index of the template's alternative to try first."""
@@ -71,12 +71,13 @@ class PlacedContents(Struct, frozen=True):
 
 
 Pieces: TypeAlias = Sequence[bytes] | None
-"""The text of a value in pieces; None if there is nothing to write."""
+"""The text of a value in pieces, or None if the template does not write the value."""
 
 
 @frozen
 class _Writer:
-    """Writes one node, either as a whole or once for each index of the rows around it.
+    """Two functions that write one node. `whole` writes the node once, and `rows` writes it once for each index of the
+    rows around it.
 
     The Shape contains the numbers of rows."""
 
@@ -85,7 +86,7 @@ class _Writer:
 
 
 class BodyWriter:
-    """Writes the bodies of one template. `role` is the word for the tensors in errors, `input` or `output`."""
+    """Writes the bodies of one template. `role` is the word for the tensors in error messages, `input` or `output`."""
 
     def __init__(self, node: Node, specs: Mapping[str, TensorSpec], role: str) -> None:
         self.arrangement = Arrangement(node, role, declared=bool(specs))
@@ -98,7 +99,7 @@ class BodyWriter:
         self._has_parameters = any(isinstance(each, ParametersPlace) for each in walk(node))
 
     def check_parameters(self, parameters: Parameters, elsewhere: frozenset[str]) -> None:
-        """Raise GatewayError (INVALID_ARGUMENT) for a parameter that has no placeholder in the template, and is not in
+        """Raise GatewayError (INVALID_ARGUMENT) if a parameter has no placeholder in the template and is not in
         `elsewhere`."""
         if self._has_parameters:
             return
@@ -107,7 +108,7 @@ class BodyWriter:
                 raise invalid_input(f"parameter {name!r} has no place in the form; leave it out")
 
     def write(self, placed: Mapping[str, Tensor], said: MessageContents) -> tuple[bytes, ...]:
-        """Return the body that contains `said`, in parts.
+        """Return the body that contains the values in `said`, in parts.
 
         `placed` are the tensors, as `arrangement` has assigned them.
 
@@ -122,7 +123,7 @@ class BodyWriter:
 
 
 class _Compiler:
-    """Makes the writers of a template's nodes.
+    """Creates the writers of a template's nodes.
 
     `own` are the parameters that have their own placeholder in the template. `shapes` are the tensors whose shape has a
     placeholder."""
@@ -134,7 +135,7 @@ class _Compiler:
         self._own = own
 
     def compile(self, node: Node, rows: int) -> _Writer:
-        """Return the writer of a node that is nested in this number of row lists (`rows`)."""
+        """Return the writer of a node that is nested in `rows` row lists."""
         match node:
             case Constant(value):
                 return _constant(json.write(value))
@@ -199,7 +200,8 @@ class _Member:
     writer: _Writer
     optional: bool
     is_there: Callable[[PlacedContents], bool] | None
-    """Returns True if the message contains a value for the list or the object; None if the member is always written."""
+    """A function that returns True if the message contains a value for the list or the object, or None for a member
+    that is always written."""
 
 
 _CONTAINERS = Object | RowList | FixedList
@@ -207,7 +209,7 @@ _CONTAINERS = Object | RowList | FixedList
 
 @frozen
 class _Content:
-    """The placeholders below a node. If none of them has a value, an optional member is not written."""
+    """The placeholders below a node. If none of them has a value, the gateway does not write an optional member."""
 
     tensors: frozenset[str]
     words: frozenset[Word]
@@ -229,7 +231,7 @@ class _Content:
 
     @property
     def is_any(self) -> bool:
-        """Return True if there is any placeholder."""
+        """Return True if the node contains a placeholder."""
         return bool(self.tensors or self.words or self.parameters or self.every_parameter or self.every_tensor)
 
     def is_there(self, contents: PlacedContents) -> bool:
@@ -345,7 +347,7 @@ _Every: TypeAlias = Callable[[PlacedContents, Shape | None], list[tuple[bytes, l
 
 
 def _every_rows(role: str, contents: PlacedContents, lead: Shape | None) -> list[tuple[bytes, list[bytes]]]:
-    """Return the key and the texts of each tensor: the pieces of one text, or one text for each row."""
+    """Return the key and the texts of each tensor. The texts are the pieces of one text, or one text for each row."""
     found = []
     for name, tensor in contents.tensors.items():
         form = _every_form(name, role)
@@ -437,8 +439,9 @@ _Count: TypeAlias = Callable[[PlacedContents, Shape], int]
 
 
 def _count(names: tuple[str, ...] | None, role: str, contents: PlacedContents, lead: Shape) -> int:
-    """Return the number of rows nested in the rows `lead`: the next dimension of the tensors in them, which must be
-    equal for all of these tensors. `names` are the tensors in the rows; None means all tensors."""
+    """Return the number of rows nested in the rows `lead`, which is the next dimension of the tensors in these rows.
+    This dimension must be equal for all of these tensors. `names` are the tensors in the rows; None means all
+    tensors."""
     tensors, at = contents.tensors, len(lead)
     shapes = {name: tensors[name].shape for name in (tensors if names is None else names) if name in tensors}
     for name, shape in shapes.items():
@@ -454,7 +457,7 @@ def _count(names: tuple[str, ...] | None, role: str, contents: PlacedContents, l
 def _count_of_all(names: tuple[str, ...] | None, role: str, contents: PlacedContents, lead: Shape) -> int:
     """Return the number of rows whose members are named after the tensors.
 
-    There must be at least one row, because the names would otherwise be lost."""
+    The function requires at least one row, because a body without rows would lose the names."""
     count = _count(names, role, contents, lead)
     if not count:
         raise invalid_input(

@@ -2,8 +2,8 @@
 
 MIP supports pings and inferences, but no metadata.
 
-Specification: https://github.com/kubemo/kubemo, section "Protocol" of its README. If the specification is silent,
-the code follows kubemo's client and server.
+Specification: https://github.com/kubemo/kubemo, section "Protocol" of its README. If the specification is silent, the
+code follows kubemo's client and server.
 """
 
 from gateway.core.frozen import replace

@@ -1,4 +1,4 @@
-"""Upstream side: converts canonical Requests to request packets, and response packets to Answers."""
+"""Converts canonical Requests to request packets, and response packets to Answers (upstream side)."""
 
 from collections.abc import Iterator
 
@@ -22,8 +22,8 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the packet for `request`. Inputs keep their order and lose their names.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if MIP does not have the operation; INVALID_ARGUMENT if the request has parameters,
-            its inputs are not a batch, or a TLV type cannot represent an input.
+        GatewayError: UNIMPLEMENTED if MIP does not support the operation; INVALID_ARGUMENT if the request has
+            parameters, its inputs are not a batch, or a TLV type cannot represent an input.
     """
     if request.operation in _PING_OPERATIONS:
         return encode_packet(PacketKind.PING, Subtype.REQUEST)
@@ -77,12 +77,12 @@ def _batch(inputs: tuple[Tensor, ...], target: Target) -> int:
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:
-    """Return the Answer in one packet: True for a ping, otherwise a Response whose outputs have no names.
+    """Return the Answer in one packet: True for a ping, or else a Response whose outputs have no names.
 
     The gateway counts the outputs itself, because kubemo's server sends n-input as n-output.
 
     Raises:
-        DecodeError: the packet is not a response to the request.
+        DecodeError: the packet is not a valid response to the request.
         GatewayError: the error that the backend reported.
     """
     header, body = message.parts

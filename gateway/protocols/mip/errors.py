@@ -1,7 +1,7 @@
 """Converts MIP error codes to and from Status and Reason.
 
-`schema.ErrorCode` defines the codes. To add a code, add it there, to `_REASONS`, to `_CODES` if it corresponds to a
-Status, and to the table in docs/protocols/mip.md.
+To add a code, add it to `schema.ErrorCode`, to `_REASONS`, to `_CODES` if it corresponds to a Status, and to the table
+in docs/protocols/mip.md.
 """
 
 from gateway.core.errors import REASONS, GatewayError, Reason, Status
@@ -20,8 +20,8 @@ _CODES: dict[Status, ErrorCode] = {
 """The codes that the gateway sends. Every other Status becomes INTERNAL. `_REASONS` lists the codes that the gateway
 receives."""
 
-# A kubemo server sends INTERNAL for most invalid requests, and SHAPE only for one of its own errors, so the Reason can
-# be wrong. `decode_error` therefore includes the code in the message.
+# A kubemo server sends INTERNAL for most invalid requests, and SHAPE only for one of its own errors. The Reason can
+# therefore be wrong, and `decode_error` includes the code in the message.
 _REASONS: dict[int, Reason] = {
     ErrorCode.PROTOCOL: Reason.INVALID_OUTPUT,
     ErrorCode.SUBTYPE: Reason.INVALID_OUTPUT,
@@ -32,11 +32,11 @@ _REASONS: dict[int, Reason] = {
 }
 
 _HEADER_CODES = (ErrorCode.PROTOCOL, ErrorCode.SUBTYPE)
-"""The codes that follow from the request's header, not from a Status."""
+"""The codes that depend on the request's header and not on a Status."""
 
 
 class MipError(GatewayError):
-    """The error in a backend's error packet. MIP clients get its code unchanged."""
+    """The error in a backend's error packet. MIP clients receive its code unchanged."""
 
     def __init__(self, reason: Reason, message: str, code: int) -> None:
         super().__init__(reason.status, reason, message)
@@ -47,7 +47,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     """Return the error packet for `error`.
 
     The payload is `REASON: TEXT`. The specification defines no payload for errors. kubemo's client reads and discards
-    it, other clients can show it, and other gateways read the Reason from it."""
+    the payload, other clients can show it, and other gateways read the Reason from it."""
     text = f"{error.reason.value}: {error.message}"
     payload = [text.encode(errors="replace")]
     return encode_packet(PacketKind.ERROR, _code(error, request, message), payload, reserved_byte(message))
@@ -68,7 +68,7 @@ def _code(error: GatewayError, request: Request | None, message: Message) -> int
 
 def decode_error(code: int, payload: Buffer) -> GatewayError:
     """Return the error in a backend's error packet. If the payload starts with a Reason that matches `code`, the error
-    gets this Reason."""
+    has this Reason."""
     text = bytes(payload).decode(errors="replace")
     prefix, _, rest = text.partition(": ")
     reason = REASONS.get(prefix)

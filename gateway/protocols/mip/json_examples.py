@@ -1,5 +1,5 @@
-"""Examples as JSON texts, in the form of Python's json module. Numbers, booleans and strings, alone or in rectangular
-lists, become tensors. Any other JSON becomes BYTES that contain the JSON text itself."""
+"""Reads and writes examples as JSON texts, in the form of Python's json module. Numbers, booleans and strings, alone or
+in rectangular lists, become tensors. All other JSON becomes BYTES that contain the JSON text itself."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ from gateway.core.messages import Buffer
 from gateway.core.tensors import Tensor
 
 STRINGS = "strings"
-"""The content type of BYTES that were JSON strings. A MIP peer gets them as JSON strings again."""
+"""The content type of BYTES that were JSON strings. A MIP peer receives these BYTES as JSON strings again."""
 
 _DATATYPES = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
 """The datatype of an array, by the dtype kind that the JSON reader derived from the literals."""
@@ -32,7 +32,7 @@ _DATATYPES = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b"
 def decode(examples: Sequence[Buffer], what: str, json_values: int) -> Tensor:
     """Return the examples as one untyped Tensor with an added first dimension.
 
-    If they are not rectangular arrays of numbers, booleans or strings, or differ in shape or kind, return BYTES
+    If the examples are not rectangular arrays of numbers, booleans or strings, or differ in shape or kind, return BYTES
     `[batch]` with the text of each example. `json_values` is `limits.json_values`.
 
     Raises:
@@ -47,11 +47,11 @@ def decode(examples: Sequence[Buffer], what: str, json_values: int) -> Tensor:
 
 
 def encode_numbers(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
-    """Return the JSON text of each row of a tensor of numbers or BOOL, in pieces. Floats are widened to double, which
-    is exact.
+    """Return the JSON text of each row of a tensor of numbers or BOOL, in pieces. Floats are widened to doubles without
+    loss of precision.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for NaN or an infinity if `nan` is `error`.
+        GatewayError: INVALID_ARGUMENT if the tensor contains NaN or an infinity and `nan` is `error`.
     """
     array = tensor.array
     if array.dtype.kind not in "biu":
@@ -145,8 +145,9 @@ def _as_one_list(texts: list[bytes]) -> bytes:
 
 
 def _stands_alone(text: bytes) -> bool:
-    """Return whether the text can be joined with others by commas and decoded as one row of an array: it contains no
-    strings and closes all brackets that it opens. Without this check, `[1` and `2]` would become one list."""
+    """Return whether the text can be joined with other texts by commas and decoded as one row of an array. Such a text
+    contains no strings and closes all brackets that it opens. Without this check, `[1` and `2]` would become one
+    list."""
     if b'"' in text:
         return False
     opened = text.count(b"[")

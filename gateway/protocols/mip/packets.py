@@ -1,9 +1,9 @@
-"""MIP packets: an 8-byte header, then the payload. Integers are big-endian.
+"""Reads and writes MIP packets: an 8-byte header, then the payload. Integers are big-endian.
 
     version u8 | kind u8 | subtype u8 | reserved u8 | remaining size u32
 
-The payload of an inference: the counts `n-input u8 | n-output u8 | batch size u16`, then TLVs, example by example. A
-TLV is `type u32 | size u32 | data`.
+The payload of an inference consists of the counts `n-input u8 | n-output u8 | batch size u16`, and then the TLVs,
+example by example. A TLV is `type u32 | size u32 | data`.
 
                 tensor 0    tensor 1
     example 0     TLV         TLV           on the wire: row by row
@@ -54,7 +54,7 @@ FRAMING = Framing(HEADER.size, remaining_size, magic=bytes((VERSION,)))
 def encode_packet(
     kind: int, subtype: int, payload: Iterable[Buffer] = (), reserved: int = CallsAtOnce.UNSAID
 ) -> Message:  # fmt: skip
-    """Return a packet with this payload, which is given in pieces.
+    """Return a packet. `payload` contains the pieces of its payload.
 
     Raises:
         GatewayError: RESOURCE_EXHAUSTED if the payload is 4 GiB or larger.
@@ -68,7 +68,7 @@ def encode_packet(
 
 
 def question_of_calls() -> Message:
-    """Return a ping that queries whether the server accepts concurrent calls."""
+    """Return a ping that asks whether the server accepts concurrent calls."""
     return encode_packet(PacketKind.PING, Subtype.REQUEST, reserved=CallsAtOnce.ASKED)
 
 
@@ -106,7 +106,7 @@ COUNTS = Struct("!2BH")
 _TLV_HEAD = Struct("!2L")
 
 _COPY_UP_TO = 1024
-"""Maximum size of data that is copied, in bytes, because the copy is smaller and cheaper than a view."""
+"""Maximum size of data to copy, in bytes. Up to this size, a copy is smaller and cheaper than a view."""
 
 
 @frozen
@@ -193,7 +193,7 @@ def parsed_size(message: Message) -> int:
 
 
 def count_tlvs(payload: Buffer, most: int) -> int:
-    """Return the number of TLVs in an inference payload. Counting stops at `most` + 1.
+    """Return the number of TLVs in an inference payload. The count stops at `most` + 1.
 
     Return -1 if the last TLV is truncated."""
     count, at, last, end = 0, COUNTS.size, len(payload) - _TLV_HEAD.size, len(payload)

@@ -1,7 +1,8 @@
-"""Relay of inferences from a MIP client to a MIP server, without decoding them (`core.protocol.Relay`).
+"""Relays inferences from a MIP client to a MIP server without decoding them (`core.protocol.Relay`).
 
-The listener sets the model. The gateway checks only the positions of the TLVs in a payload, because kubemo's server
-does not check TLV sizes: it would wait for bytes that the packet does not contain, and meanwhile serve no other client.
+The listener sets the model. The gateway checks only the positions of the TLVs in a payload. This check is necessary
+because kubemo's server does not check TLV sizes: it would wait for bytes that the packet does not contain, and
+meanwhile serve no other client.
 """
 
 from gateway.core.messages import Message
@@ -15,7 +16,7 @@ from gateway.protocols.mip.schema import PacketKind, Subtype
 _MOST_TLVS = 4096
 """Maximum number of TLVs in a payload that is relayed without decoding.
 
-Finding that many TLVs takes less than a millisecond."""
+Finding this number of TLVs takes less than a millisecond."""
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
@@ -35,18 +36,19 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def request(message: Message, request: Request, target: Target) -> Message:
-    """Return the packet to a server, with the client's payload."""
+    """Return the packet for a server, with the client's payload."""
     return encode_packet(PacketKind.INFERENCE, Subtype.REQUEST, message.parts[1:])
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """Return the packet to the client.
+    """Return the packet for the client.
 
-    Return None if the gateway must decode the packet because its batch size differs from the request's, or because its
-    TLVs do not match its counts. kubemo's server sends wrong counts if a model's numbers of inputs and outputs differ.
+    Return None if the gateway must decode the packet because its batch size differs from the batch size of the request,
+    or because its TLVs do not match its counts. kubemo's server sends wrong counts if a model's numbers of inputs and
+    outputs differ.
 
     Raises:
-        DecodeError, GatewayError: the packet is an error or is not a response, as in `client.decode_response`.
+        DecodeError, GatewayError: the errors of `client.decode_response`.
     """
     header, body = reply.parts
     _, kind, subtype, _, _ = HEADER.unpack(header)

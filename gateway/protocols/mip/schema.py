@@ -1,4 +1,4 @@
-"""The numeric constants of MIP.
+"""Defines the numeric constants of MIP.
 
 The specification does not define the version number and the error codes, so the gateway uses kubemo's numbers.
 """
@@ -31,15 +31,15 @@ class Subtype(IntEnum):
 
 
 class CallsAtOnce(IntEnum):
-    """The reserved byte of a ping, by which gateways recognize each other. Other servers ignore the byte, and it is 0
-    in all other packets."""
+    """The reserved byte of a ping, by which gateways recognize each other. Other servers ignore the byte. In all other
+    packets, the byte is 0."""
 
     UNSAID = 0
     ASKED = 0x3F
-    """In a request, the byte queries whether the server accepts more than one call at a time."""
+    """In a request, the byte asks whether the server accepts more than one call at a time."""
     MANY = 0x21
     """In the response to this request, including an error response, the byte means that the server accepts any number
-    of concurrent calls, and any number of connections with any number of requests each."""
+    of concurrent calls. The server then also accepts any number of connections, with any number of requests each."""
 
 
 class ErrorCode(IntEnum):
@@ -54,7 +54,7 @@ class ErrorCode(IntEnum):
 
 
 class TlvType(IntEnum):
-    """The type of a TLV: the format of its tensor."""
+    """The type of a TLV, which is the format of its tensor."""
 
     TEXT = 1
     JSON = 2
@@ -66,7 +66,7 @@ class TlvType(IntEnum):
 TLV_TYPES = frozenset(TlvType)
 
 OWN_TYPE = "registered TLV type"
-"""The parameter of a tensor whose TLV type was registered by the model's author (`kubemo.register()`).
+"""The parameter of a tensor with a TLV type that the model's author has registered (`kubemo.register()`).
 
 The value is the type's number. The gateway forwards the data unchanged."""
 
@@ -79,4 +79,4 @@ class BatchMode:
     WHOLE = "whole"
     """The request is one packet with one example, which contains the tensors unchanged."""
     EACH = "each"
-    """Each row is sent as one packet with one example."""
+    """The gateway sends each row as one packet with one example."""

@@ -1,4 +1,4 @@
-"""Client side: converts request packets to canonical Requests, and Answers to response packets."""
+"""Converts request packets to canonical Requests, and Answers to response packets (client side)."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ from gateway.protocols.mip.tensors import Style, decode_column, encode_column
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """Return the canonical Request of one packet.
 
-    A ping queries whether the gateway is ready. In an inference, the first dimension of every input is the number of
+    A ping asks whether the gateway is ready. In an inference, the first dimension of every input is the number of
     examples in the batch. `origin` keeps only the counts of the payload, or the header of a ping.
 
     Like kubemo's server, the gateway ignores n-output and the reserved byte of inferences.
@@ -64,12 +64,13 @@ def _inputs(payload: Payload, listener: ListenerSettings) -> Iterator[Tensor]:
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
     """Return the response to a Request that `decode_request` returned.
 
-    Outputs use the TLV types of the inputs. Numbers are sent as .npy files if an input was a .npy file, and BYTES as
-    JSON strings if an input was a JSON string and no input was TEXT.
+    Outputs use the TLV types of the inputs. The gateway sends numbers as .npy files if an input was a .npy file. It
+    sends BYTES as JSON strings if an input was a JSON string and no input was TEXT.
 
     Raises:
-        GatewayError: INTERNAL if an output does not have one row for each example, or there are more than MAX_TENSORS
-            outputs; INVALID_ARGUMENT if a TLV type cannot represent an output; UNAVAILABLE if the gateway is not ready.
+        GatewayError: INTERNAL if an output does not have one row for each example, or the response has more than
+            MAX_TENSORS outputs; INVALID_ARGUMENT if a TLV type cannot represent an output; UNAVAILABLE if the gateway
+            is not ready.
     """
     if request.operation is Operation.READY:
         if answer is not True:

@@ -1,4 +1,4 @@
-"""Converts a Tensor to a column of TLVs, and back. The first dimension of the Tensor is the number of examples."""
+"""Converts a Tensor to a column of TLVs, and back. The Tensor's first dimension is the number of examples."""
 
 from collections.abc import Callable, Sequence
 from math import prod
@@ -15,7 +15,7 @@ from gateway.protocols.mip.schema import OWN_TYPE, TLV_TYPES, TlvType
 
 
 class Style(NamedTuple):
-    """How the tensors of one message are encoded: the representation of NaN and infinities (`translate.nan`), and the
+    """The encoding of the tensors of one message: the representation of NaN and infinities (`translate.nan`), and the
     TLV types of numeric and BYTES tensors whose `content_type` does not name a TLV type."""
 
     nan: str
@@ -117,11 +117,12 @@ _TYPE_OF_CONTENT = {type_.name.lower(): type_ for type_ in TlvType} | {json_exam
 
 
 def decode_npy(files: Sequence[Buffer], what: str) -> Tensor:
-    """Return the arrays in `files`, which share one datatype and shape, as one Tensor with an added first dimension.
+    """Return the arrays in `files`, which all have the same datatype and shape, as one Tensor with an added first
+    dimension.
 
     Raises:
         DecodeError: a file is not a .npy file, does not contain numbers, is shorter or longer than its header states,
-            or contains an array that differs from the others. The message contains `what`.
+            or contains an array with another datatype or shape than the first file. The message contains `what`.
     """
     arrays = [npy.decode(file, f"{what} of example {at}") for at, file in enumerate(files)]
     first = arrays[0]
@@ -140,8 +141,8 @@ def _shown(array: Tensor) -> str:
 
 
 def npy_files(tensor: Tensor) -> list[list[Buffer]]:
-    """Return a .npy file, in pieces, for each row of a tensor of numbers or BOOL. BF16, which the format does not
-    support, is widened to FP32."""
+    """Return a .npy file, in pieces, for each row of a tensor of numbers or BOOL. BF16 is widened to FP32, because the
+    format does not support BF16."""
     stored = npy.storable(tensor)
     rows, *shape = stored.shape
     header = npy.header(stored.datatype, tuple(shape))

@@ -8,8 +8,8 @@ The `path` and the `pattern` of a Message are the full method name, such as
 `/tensorflow.serving.PredictionService/Predict`. `status` is the status code of a response; if it is not 0, the body is
 the status message.
 
-Specifications: the services in `tensorflow_serving/apis` of https://github.com/tensorflow/serving, tensors and examples
-in `tensorflow/core` of https://github.com/tensorflow/tensorflow.
+Specifications: `tensorflow_serving/apis` of https://github.com/tensorflow/serving for the services, and
+`tensorflow/core` of https://github.com/tensorflow/tensorflow for tensors and examples.
 """
 
 from gateway.core.examples import grpcurl

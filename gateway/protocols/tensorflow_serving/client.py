@@ -1,4 +1,4 @@
-"""Upstream side: writes TensorFlow Serving requests and reads TensorFlow Serving responses."""
+"""Converts canonical Requests to TensorFlow Serving requests, and responses to Answers (upstream side)."""
 
 from collections.abc import Callable, Mapping
 
@@ -34,8 +34,8 @@ _PATHS = {
 
 
 def _method(request: Request) -> str:
-    """Return the method that runs the model: the method that the route's `payload` selects, otherwise the method of a
-    client that speaks this protocol, otherwise Predict."""
+    """Return the method that runs the model. The result is the method that the route's `payload` selects, or else the
+    method of a client that speaks this protocol, or else Predict."""
     if request.translate.payload:
         return request.translate.payload
     return request.origin.called if isinstance(request.origin, ExampleMessage) else Payload.PREDICT
@@ -103,12 +103,12 @@ _ENCODERS: Mapping[Operation, Callable[[Request], Message]] = {
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """Return the request as a message to `target`.
+    """Return the request as a message for `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if TensorFlow Serving does not have the operation; INVALID_ARGUMENT if the message
-            cannot represent a tensor, a parameter or a name (the message says which); NOT_FOUND if the version does not
-            fit in 64 bits.
+        GatewayError: UNIMPLEMENTED if TensorFlow Serving does not support the operation; INVALID_ARGUMENT if the
+            message cannot represent a tensor, a parameter or a name (the message says which); NOT_FOUND if the version
+            does not fit in 64 bits.
     """
     if request.operation is Operation.MODELS:
         raise unsupported("TensorFlow Serving cannot list its models")

@@ -1,6 +1,6 @@
-"""TensorFlow Serving errors: gRPC status codes with messages that clients recognize.
+"""Reads and writes TensorFlow Serving errors: gRPC status codes with messages that clients recognize.
 
-The trailing metadata contains the Reason, so it survives a chain of gateways.
+The trailing metadata contains the Reason, which therefore survives a chain of gateways.
 """
 
 from gateway.core.errors import GatewayError, Reason, error_fields, refusal
@@ -18,8 +18,8 @@ _NO_SERVABLE = "Servable not found for request: "
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response that reports `error`. For a missing model, the message is a real server's message, followed
-    by the gateway's own message."""
+    """Return the response that reports `error`. For a missing model, the message consists of a real server's message
+    and the gateway's own message."""
     text = error.message
     if error.reason is Reason.MODEL_NOT_FOUND and request is not None:
         text = _unknown_model(request, text)
@@ -43,8 +43,8 @@ def _words(request: Request) -> str:
 
 
 def decode_error(reply: Message, request: Request) -> GatewayError:
-    """Return the error in a response to `request`. If another gateway sent the error, remove the real server's message
-    that precedes the gateway's own message."""
+    """Return the error in a response to `request`. If another gateway sent the error, the function removes the real
+    server's message that precedes the other gateway's own message."""
     error = error_of(reply)
     known = f"{_words(request)} ("
     if error.reason is Reason.MODEL_NOT_FOUND and error.message.startswith(known) and error.message.endswith(")"):

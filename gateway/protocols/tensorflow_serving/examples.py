@@ -1,13 +1,13 @@
-"""Converts an Input, the examples of Classify, Regress and MultiInference, to tensors with one row per example, and
-back.
+"""Converts an Input, which contains the examples of Classify, Regress and MultiInference, to tensors with one row per
+example, and back.
 
 An `Example` contains named features, each a list of strings, floats or integers. The values of one feature in all
 examples form a tensor `[examples, values]` of BYTES, FP32 or INT64. Every example must have the same features with the
 same number of values. Features of the `context` apply to all examples that do not set them.
 
-Examples with the same layout, which differ only in their values, are read and written column by column. Most batches
-are like this: features with the same number of floats, strings of one length, or integers with the same number of
-bytes. Ten thousand examples take a few milliseconds in columns, and 70 ms one by one.
+If examples have the same layout, and differ only in their values, the gateway reads and writes them column by column.
+Most batches are of this kind, because their features contain the same number of floats, strings of one length, or
+integers with the same number of bytes. Ten thousand examples take a few milliseconds in columns, and 70 ms one by one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,14 +42,14 @@ _NUMBERS = {datatype: number for number, datatype in _DATATYPES.items()}
 _SINGLE = {_BYTES_LIST: LENGTH, _FLOAT_LIST: I32, _INT64_LIST: VARINT}
 """The wire type of a value that is not packed."""
 _SIZES = {_FLOAT_LIST: Datatype.FP32.size, _INT64_LIST: 0}
-"""Size of a packed value, in bytes; 0 for varints."""
+"""Sizes of packed values, in bytes; 0 for varints."""
 FP32 = Datatype.FP32
 _LENGTH = Struct("<I")
 
 
 class Feature(Fields, frozen=True):
     """The values of a feature in one example: the field number of their list (`kind`), their number, and their bytes.
-    Numbers are in wire format, strings in the raw form of BYTES."""
+    Numbers are in wire format, and strings are in the raw form of BYTES."""
 
     kind: int
     count: int
@@ -63,7 +63,7 @@ _Features: TypeAlias = dict[str, Feature]
 
 
 def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
-    """Return the tensors of an Input, in the order of their names, and the number of examples.
+    """Return the tensors of an Input, sorted by name, and the number of examples.
 
     `limit` is the maximum number of bytes of all tensors.
 
@@ -78,8 +78,8 @@ def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
         if alike is not None:
             return alike
     shared = _read_example(context, "the context", count) if context else {}
-    # the examples are not collected in a list: a view of a message takes more memory than the result of an example
-    # without features
+    # the examples are not collected in a list, because a view of a message takes more memory than the result of an
+    # example without features
     examples = (
         given[each.value : each.end]
         for given in lists
@@ -93,7 +93,7 @@ def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
 
 
 def _read_lists(message: Buffer, count: FieldCount) -> tuple[list[Buffer], Buffer]:
-    """Return the lists of examples, and the context, which is empty if the message contains none."""
+    """Return the lists of examples, and the context. The context is empty if the message contains none."""
     plain, with_context = (count.values(message, number) for number in (_LIST, _LIST_WITH_CONTEXT))
     if plain and with_context:
         raise DecodeError("Input has both example_list and example_list_with_context; expected one of them")
@@ -154,8 +154,8 @@ def _read_values(kind: int, message: Buffer, what: str, count: FieldCount) -> Fe
 
 
 def _appended(values: Buffer, piece: Buffer) -> Buffer:
-    """Return `values` followed by `piece`. Collecting the pieces in a list would take far more memory than the
-    pieces."""
+    """Return `values` followed by `piece`. A list of the pieces would take far more memory than the pieces
+    themselves."""
     if not len(values):
         return piece
     joined = values if isinstance(values, bytearray) else bytearray(values)
@@ -204,7 +204,7 @@ def write_input(tensors: tuple[Tensor, ...]) -> bytes:
     """Return an Input with one example for each row of `tensors`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if `tensors` is empty, the tensors have different numbers of rows or no rows, or
+        GatewayError: INVALID_ARGUMENT if `tensors` is empty, the tensors have no rows or different numbers of rows, or
             a feature cannot have the datatype or the name of a tensor.
     """
     if not tensors:
@@ -236,7 +236,7 @@ def _write_examples(tensors: Sequence[Tensor], rows: int) -> bytes:
 
 
 def _write_column(tensor: Tensor) -> list[bytes]:
-    """Return the feature's entry in the map `Features.feature`, for each row."""
+    """Return the entry of one feature in the map `Features.feature` for each row."""
     named = write_text(1, tensor.name, f"the name of input {tensor.name!r}")
     number, rows, size = _NUMBERS[tensor.datatype], tensor.shape[0], prod(tensor.shape[1:])
     if tensor.datatype is BYTES:
@@ -261,7 +261,7 @@ def _packed_rows(tensor: Tensor, rows: int, size: int) -> list[Buffer]:
 
 
 def _as_feature(tensor: Tensor, what: str) -> Tensor:
-    """Return the tensor in the datatype of a feature: BYTES, FP32 or INT64."""
+    """Return the tensor in the datatype of a feature, which is BYTES, FP32 or INT64."""
     if not tensor.name:
         raise invalid_input("an input has no name; a feature of an example has one")
     if tensor.datatype in _NUMBERS:
@@ -277,7 +277,7 @@ def _as_feature(tensor: Tensor, what: str) -> Tensor:
 # --- Examples with the same layout ---
 
 LEAST = 16
-"""Minimum number of examples. Separate decoding is faster for fewer examples."""
+"""Minimum number of examples to process in columns. For fewer examples, decoding one by one is faster."""
 
 _EXAMPLE_TAG = 1 << 3 | LENGTH
 _Rows: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.uint8]]"
@@ -293,7 +293,7 @@ class _ValuePlace(NamedTuple):
 
 
 def _read_alike(examples: Buffer, allowance: MessageAllowance) -> tuple[tuple[Tensor, ...], int] | None:
-    """Return the tensors of an ExampleList's features, in the order of their names, and the number of examples.
+    """Return the tensors of an ExampleList's features, sorted by name, and the number of examples.
 
     Return None if the examples have different layouts or are invalid.
 
@@ -317,8 +317,8 @@ def _read_alike(examples: Buffer, allowance: MessageAllowance) -> tuple[tuple[Te
 
 
 class _OddLayoutError(Exception):
-    """The examples must be decoded one by one, because an example is invalid, or has lists in pieces or repeated
-    features."""
+    """The gateway must decode the examples one by one, because an example is invalid, or has lists in pieces or
+    repeated features."""
 
 
 def _places(row: Buffer, start: int) -> Iterator[_ValuePlace]:

@@ -1,4 +1,4 @@
-"""The messages of Classify, Regress and MultiInference, whose inputs are examples.
+"""Reads and writes the messages of Classify, Regress and MultiInference, whose inputs are examples.
 
     | field of   | requests of Classify, Regress | responses | MultiInferenceRequest | InferenceResult |
     |------------|-------------------------------|-----------|-----------------------|-----------------|
@@ -15,7 +15,7 @@ The results of Classify and Regress are the outputs of signatures for these meth
     | Regress  | `outputs`, FP32 `[examples]` or `[examples, 1]`                                            |
 
 A MultiInference with one task becomes a request for this task. Several tasks become one request with the parameter
-TASKS, which only this protocol supports. In this case, the names of each task's outputs begin with its signature, as in
+TASKS, which only this protocol supports. The names of each task's outputs then begin with the task's signature, as in
 `SIGNATURE/scores`.
 """
 
@@ -85,13 +85,13 @@ def read_request(body: Buffer) -> tuple[Buffer | None, Buffer]:
 
 
 def write_request(servable: Servable, examples: bytes) -> tuple[bytes, ...]:
-    """Return a ClassificationRequest or RegressionRequest in parts. Raise the same errors as `write_spec`."""
+    """Return a ClassificationRequest or RegressionRequest in parts. Raise the errors of `write_spec`."""
     return (write_field(_SPEC, write_spec(servable)) + write_field(_INPUT, examples),)
 
 
 def _joined(body: Buffer, number: int) -> Buffer | None:
-    """Return the value of a message field, joined from all occurrences as in protobuf, or None if the field is
-    missing."""
+    """Return the value of a message field, or None if the field is missing. As in protobuf, the value is joined from
+    all occurrences."""
     allowance = MessageAllowance(0)
     found = []
     for each in fields(body):
@@ -136,7 +136,7 @@ def _check_signatures(tasks: Sequence[Task]) -> None:
 
 
 def write_tasks(servable: Servable, tasks: Sequence[Task], examples: bytes) -> tuple[bytes, ...]:
-    """Return a MultiInferenceRequest in parts. Raise the same errors as `write_spec`."""
+    """Return a MultiInferenceRequest in parts. Raise the errors of `write_spec`."""
     written = []
     for task in tasks:
         spec = write_spec(Servable(servable.model, servable.version, task.signature))
@@ -167,8 +167,7 @@ def tasks_of(text: ParameterValue) -> tuple[Task, ...]:
 
 
 def write_response(method: str, servable: Servable, outputs: Mapping[str, Tensor], examples: int) -> bytes:
-    """Return a ClassificationResponse or RegressionResponse. Raise the same errors as `_write_result` and
-    `write_spec`."""
+    """Return a ClassificationResponse or RegressionResponse. Raise the errors of `_write_result` and `write_spec`."""
     result = _write_result(method, outputs, examples)
     return write_field(_RESULT, result) + write_field(_RESPONSE_SPEC, write_spec(servable))
 
@@ -187,7 +186,7 @@ def write_results(
 ) -> tuple[bytes, ...]:
     """Return a MultiInferenceResponse in parts.
 
-    If there are several tasks, the names of `outputs` begin with the task's prefix.
+    For several tasks, the name of each of the `outputs` begins with its task's prefix.
 
     Raises:
         GatewayError: the errors of `_write_result` and `write_spec`.
@@ -203,8 +202,8 @@ def write_results(
 
 
 def read_results(tasks: Sequence[Task], body: Buffer, limit: int) -> tuple[Servable, tuple[Tensor, ...]]:
-    """Return the ModelSpec and the outputs of the tasks, whose names begin with the task's prefix. Raise DecodeError
-    if the response is malformed, or does not have one result for each task in their order."""
+    """Return the ModelSpec and the outputs of the tasks. Each output's name begins with its task's prefix. Raise
+    DecodeError if the response is malformed, or does not have one result for each task, in the order of the tasks."""
     results = FieldCount(limit).values(body, 1)
     if len(results) != len(tasks):
         raise DecodeError(f"{len(results)} results for {len(tasks)} tasks")
@@ -233,7 +232,7 @@ _FEW = 1000
 def _write_result(method: str, outputs: Mapping[str, Tensor], examples: int) -> bytes:
     """Return the ClassificationResult or RegressionResult of a model's outputs for this number of examples.
 
-    Outputs that the method cannot return are left out.
+    The result omits outputs that the method cannot return.
 
     Raises:
         GatewayError: INTERNAL (invalid-output) if the outputs do not match the method.
@@ -288,10 +287,10 @@ def _write_values(outputs: Mapping[str, Tensor], examples: int) -> bytes:
 
 
 def _write_numbers(raw: bytes, key: bytes) -> bytes:
-    """Return one field 1 for each FP32 number.
+    """Return a field with the number 1 for each FP32 number.
 
-    Each field is a message that contains the number in a field with the tag `key`. In a long list, zeros are written
-    too, so all fields have the same length."""
+    Each field is a message that contains the number in a field with the tag `key`. In a long list, the function also
+    writes zeros, which gives all fields the same length."""
     count = len(raw) // _FP32.size
     if count <= _FEW:
         values = (raw[at : at + _FP32.size] for at in range(0, len(raw), _FP32.size))
@@ -324,8 +323,8 @@ def _shapes(tensors: list[Tensor]) -> str:
 
 
 def _read_result(method: str, message: Buffer, limit: int, prefix: str = "") -> tuple[Tensor, ...]:
-    """Return the outputs in a ClassificationResult, `classes` and `scores`, or in a RegressionResult, `outputs`
-    `[examples]`. `prefix` is prepended to their names. `limit` is the maximum memory of all fields together, in bytes.
+    """Return the outputs in a ClassificationResult (`classes` and `scores`) or in a RegressionResult (`outputs`
+    `[examples]`). Their names begin with `prefix`. `limit` is the maximum memory of all fields together, in bytes.
 
     Raises:
         DecodeError: the result is malformed, or the examples have different numbers of classes.

@@ -1,4 +1,4 @@
-"""Model metadata and model status, client side and upstream side."""
+"""Reads and writes model metadata and model status (client side and upstream side)."""
 
 import re
 from collections.abc import Mapping
@@ -52,8 +52,8 @@ def _write_info(info: Protobuf, spec: TensorSpec) -> None:
 def encode_status(answer: Answer, request: Request, translate: Translate) -> Message:
     """Return a GetModelStatusResponse with the state of the requested version.
 
-    If the request contains no version, or contains a label, the response reports version 1, because the gateway does
-    not know which version runs.
+    If the request contains no version, or contains a label, the response reports version 1, because the gateway cannot
+    determine the version that runs.
     """
     number = as_number(request.version)
     reply = schema.GetModelStatusResponse()
@@ -66,7 +66,8 @@ def encode_status(answer: Answer, request: Request, translate: Translate) -> Mes
 def encode_ready(answer: Answer, request: Request, translate: Translate) -> Message:
     """Return the error with which every server rejects a GetModelStatusRequest without a model.
 
-    Return UNAVAILABLE if the gateway is not ready. The protocol offers no other request about the server as a whole."""
+    If the gateway is not ready, the error is UNAVAILABLE. The protocol offers no other request about the entire
+    server."""
     if answer is True:
         return Message(parts=(MISSING.encode(),), status=Status.INVALID_ARGUMENT)
     why = answer.text if isinstance(answer, NotReady) else "the server is not ready"
@@ -107,11 +108,11 @@ def _available(body: Buffer) -> tuple[str, ...]:
 def decode_metadata(reply: Message, request: Request) -> Signature:
     """Return the Signature of the model's default signature, which is `serving_default` or the model's only signature.
 
-    Tensors are in the order of their names, because maps have no order. The Signature has no tensors if the model has
-    no default signature, or if a tensor has an unknown rank or a data type that has no datatype.
+    Tensors are sorted by name, because maps have no order. The Signature has no tensors if the model has no default
+    signature, or if a tensor has an unknown rank or a data type without a corresponding datatype.
 
     Raises:
-        DecodeError: the body is not a GetModelMetadataResponse, or is a response without signatures.
+        DecodeError: the body is not a GetModelMetadataResponse, or contains no signatures.
     """
     _check_size(reply.body)
     metadata = parse(schema.GetModelMetadataResponse, reply.body)
@@ -129,7 +130,7 @@ def decode_metadata(reply: Message, request: Request) -> Signature:
 
 
 def _check_size(body: Buffer) -> None:
-    """Raise DecodeError for a response that is too large for metadata."""
+    """Raise DecodeError if a response is too large for metadata."""
     if len(body) > Allowance.BYTES:
         raise DecodeError(f"the reply has {len(body)} bytes; expected at most {Allowance.BYTES} of metadata")
 

@@ -1,4 +1,4 @@
-"""ModelSpec: the model, the version or its label, and the signature of a message."""
+"""Reads and writes a ModelSpec: the model, the version or its label, and the signature of a message."""
 
 from functools import lru_cache
 
@@ -25,8 +25,8 @@ _SHORT = 256
 class Servable:
     """The fields of a ModelSpec.
 
-    `version` is the digits of a version, a label, or empty. `signature` is the signature in the message; empty if the
-    server selects it."""
+    `version` contains the digits of a version, a label, or nothing. `signature` is the signature in the message, or
+    empty if the server selects the signature."""
 
     model: str = ""
     version: str = ""
@@ -34,7 +34,7 @@ class Servable:
 
 
 def as_number(version: str) -> int | None:
-    """Return a version as a number, or None for a label. Raise ValueError for a number that does not fit in 64 bits."""
+    """Return a version as a number, or None for a label. Raise ValueError if a number does not fit in 64 bits."""
     if not _is_number(version):
         return None
     if len(version) > _MOST_DIGITS or not _INT64_MIN <= int(version) <= _INT64_MAX:
@@ -131,6 +131,6 @@ _write_short = lru_cache(256)(_write)
 def response_spec(model: str, version: str, signature: str = "") -> Servable:
     """Return the ModelSpec of a response.
 
-    The ModelSpec includes `version` only if it is a number, because servers report the number of the version that
+    The ModelSpec includes `version` only if it is a number, because servers report the number of the version that they
     ran."""
     return Servable(model, version if is_version(version) and as_number(version) is not None else "", signature)

@@ -32,7 +32,7 @@ from gateway.protocols.tensorflow_serving.tensor_proto import (
 )
 
 Parts: TypeAlias = tuple[Buffer, ...]
-"""A message in pieces, so tensor data need not be copied into one buffer."""
+"""A message in pieces, which avoids copying tensor data into one buffer."""
 
 
 @frozen
@@ -56,14 +56,14 @@ REQUEST = PredictKind("input", "tensor parsing error: ", 2, 1, in_content)
 TYPED_REQUEST = replace(REQUEST, field=in_list)
 RESPONSE = PredictKind("output", "output ", 1, 2, in_list)
 RAW_RESPONSE = replace(RESPONSE, field=in_content)
-"""REQUEST and RESPONSE are the forms that most peers write. TYPED_REQUEST and RAW_RESPONSE are the same messages in the
-other form."""
+"""Most peers write the forms REQUEST and RESPONSE. TYPED_REQUEST and RAW_RESPONSE are the same messages in the other
+form."""
 
 
 class PredictMessage(Message, frozen=True):
-    """The `origin` of a Request or Response that arrived in a message of `kind`: it records whether numbers were in
-    lists or in `tensor_content`. If the other peer speaks this protocol too, it gets the same field, because some
-    servers and clients read only one of them."""
+    """The `origin` of a Request or Response that arrived in a message of `kind`. The kind records whether numbers were
+    in lists or in `tensor_content`. If the other peer also speaks this protocol, the gateway sends it the same field,
+    because some servers and clients read only one of the two."""
 
     kind: PredictKind = REQUEST
 
@@ -75,7 +75,8 @@ RAW = PredictMessage(kind=RAW_RESPONSE)
 
 _FILTER = 3
 _REFUSED = {5: "predict_streamed_options", 7: "request_options"}
-"""Fields of newer requests that change the result. `client_id` (6) is missing because it only identifies the client."""
+"""Fields of newer requests that change the result. `client_id` (6) is not listed, because it only identifies the
+client."""
 
 _NAME_TAG, _TENSOR_TAG = 1 << 3 | LENGTH, 2 << 3 | LENGTH
 _COPIED = 2**14
@@ -129,7 +130,7 @@ def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:
             at = stop
     except IndexError as error:
         raise cut_short(body, at) from error
-    # protobuf: a message field that occurs several times is the concatenation of its occurrences
+    # in protobuf, a message field that occurs several times is the concatenation of its occurrences
     spec = None if not specs else specs[0] if len(specs) == 1 else b"".join(specs)
     origin = None
     if kind is REQUEST:
@@ -140,7 +141,7 @@ def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:
 
 
 def _read_option(number: int, value: Buffer, outputs: dict[str, RequestedOutput]) -> None:
-    """Read a request field other than the ModelSpec and the tensors. Fields of later versions are ignored."""
+    """Read a request field other than the ModelSpec and the tensors. The function ignores fields of later versions."""
     if number in _REFUSED and len(value):
         raise unsupported(f"{_REFUSED[number]} of PredictRequest is not supported")
     if number == _FILTER:
@@ -184,7 +185,7 @@ _FIELD_COST = 128
 
 
 def parsed_size(message: Message) -> int:
-    """Return the number of bytes of a message that must be parsed. Examples and their results count completely.
+    """Return the number of bytes of a message that must be parsed. All bytes of examples and their results count.
     Counting stops above LARGE."""
     if message.pattern in _WITH_EXAMPLES:
         return len(message.body)

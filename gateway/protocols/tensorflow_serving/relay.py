@@ -1,4 +1,4 @@
-"""Relay of Predict, Classify and Regress from a client to a TensorFlow Serving gRPC server, without decoding the calls
+"""Relays Predict, Classify and Regress from a client to a TensorFlow Serving gRPC server without decoding the calls
 (`core.protocol.Relay`).
 
 The gateway reads only the ModelSpec of a request.
@@ -21,7 +21,7 @@ _SPEC_TAG = 1 << 3 | LENGTH
 _MOST_FIELDS = 1024
 """Maximum number of request fields to skip. Most of them are tensors.
 
-Skipping a field blocks the event loop for 0.1 us. A request with more fields is decoded."""
+Skipping a field blocks the event loop for 0.1 us. The gateway decodes requests with more fields."""
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
@@ -44,8 +44,8 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 def _spec(body: Buffer) -> Buffer | None:
     """Return the ModelSpec in a request.
 
-    Return None if the request has too many other fields, or does not contain exactly one ModelSpec (protobuf would
-    merge several).
+    Return None if the request has too many other fields, or does not contain exactly one ModelSpec. Protobuf would
+    merge several ModelSpecs.
 
     Raises:
         IndexError, DecodeError: the message is malformed.
@@ -69,12 +69,12 @@ def _spec(body: Buffer) -> Buffer | None:
 
 
 def request(message: Message, request: Request, target: Target) -> Message:
-    """Return the message to a server."""
+    """Return the message for a server."""
     return call(message.pattern, message.parts)
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message:
-    """Return the response to the client.
+    """Return the response for the client.
 
     Raises:
         GatewayError: the error in the response, as in `client.decode_response`.

@@ -1,4 +1,4 @@
-"""The names, messages and methods of TensorFlow Serving's gRPC services, `protos/tensorflow_serving`."""
+"""Defines the names, messages and methods of TensorFlow Serving's gRPC services (`protos/tensorflow_serving`)."""
 
 from pathlib import Path
 
@@ -47,11 +47,11 @@ STATUS = "status"
 """The `part` of a metadata request for the available versions (GetModelStatus)."""
 
 CLASSES, SCORES = "classes", "scores"
-"""The outputs of a Classify signature: a label and a score for each class.
+"""The outputs of a Classify signature, which are a label and a score for each class.
 
 The shape of both outputs is `[examples, classes]`."""
 OUTPUTS = "outputs"
-"""The output of a Regress signature: a number for each example."""
+"""The output of a Regress signature, which is a number for each example."""
 
 
 class Payload:
@@ -65,7 +65,7 @@ class Payload:
 PAYLOADS = (Payload.PREDICT, Payload.CLASSIFY, Payload.REGRESS)
 
 METHOD_NAMES = {Payload.CLASSIFY: "tensorflow/serving/classify", Payload.REGRESS: "tensorflow/serving/regress"}
-"""The `method_name` in an InferenceTask, and in a signature, for this method."""
+"""The `method_name` of each method, in an InferenceTask and in a signature."""
 PREDICT_NAME = "tensorflow/serving/predict"
 
 _DATA_TYPES = _SCHEMA.message("tensorflow.TensorProto").DESCRIPTOR.fields_by_name["dtype"].enum_type.values

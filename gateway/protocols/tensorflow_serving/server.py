@@ -1,4 +1,4 @@
-"""Client side: reads TensorFlow Serving requests and writes TensorFlow Serving responses."""
+"""Converts TensorFlow Serving requests to canonical Requests, and Answers to responses (client side)."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -36,7 +36,7 @@ from gateway.protocols.tensorflow_serving.schema import (
 
 
 def _parameters(signature: str) -> Parameters:
-    # this is the default, so servers without signatures can take the request
+    # this is the default, so servers without signatures can accept the request
     return {SIGNATURE_NAME: signature} if signature and signature != SERVING_DEFAULT else {}
 
 
@@ -98,8 +98,8 @@ def _decode_metadata(message: Message, listener: ListenerSettings) -> Request:
 
 
 def _decode_status(message: Message, listener: ListenerSettings) -> Request:
-    """Return the Request in a GetModelStatusRequest. Without a model, it is a readiness request, which a ready server
-    rejects (`metadata.encode_ready`)."""
+    """Return the Request in a GetModelStatusRequest. Without a model, the request asks whether the server is ready, and
+    a ready server rejects it (`metadata.encode_ready`)."""
     asked = parse(schema.GetModelStatusRequest, _small(message))
     if not asked.HasField("model_spec"):
         return Request(Operation.READY)
@@ -142,8 +142,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     Raises:
         DecodeError: the message is not a message of the method, contains no model name, or contains malformed tensors
             or examples.
-        GatewayError: RESOURCE_EXHAUSTED if the tensors exceed the limit; UNIMPLEMENTED for HandleReloadConfigRequest,
-            or for options of newer requests.
+        GatewayError: RESOURCE_EXHAUSTED if the tensors exceed the limit; UNIMPLEMENTED if the method is
+            HandleReloadConfigRequest, or the request has options of newer versions.
     """
     return _DECODERS[message.pattern](message, listener)
 

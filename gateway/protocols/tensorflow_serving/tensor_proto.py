@@ -1,4 +1,4 @@
-"""TensorProto.
+"""Reads and writes TensorProtos.
 
 The module reads a tensor without copying it from the buffer, and writes a tensor around the tensor's own data.
 
@@ -10,10 +10,11 @@ The module reads a tensor without copying it from the buffer, and writes a tenso
 | FP16, BF16                    | `half_val`                | varints of their bits                                  |
 | BYTES                         | `string_val`              | one field for each element                             |
 
-Senders can also use `tensor_content`, the raw form itself, for all datatypes except BYTES. If a list is shorter than
-the shape, its last element is repeated. A tensor without any element consists of zeros or empty strings. Clients write
-constants in this way. TensorFlow cuts longer lists, ignores lists of another data type, and lets integers wrap around.
-In the gateway these are errors, because the model would not get the values that the client sent.
+Senders can also use `tensor_content`, which contains the raw form itself, or for BYTES, the lengths as varints and then
+the bytes. If a list is shorter than the shape, its last element is repeated. A tensor without any element consists of
+zeros or empty strings. Clients write constants in this way. TensorFlow truncates longer lists, ignores lists of another
+data type, and lets integers wrap around. The gateway rejects these tensors, because the model would not receive the
+values that the client sent.
 """
 
 from collections.abc import Callable
@@ -87,7 +88,7 @@ _LIST_NAMES = {
 }
 
 _SINGLE = {_FLOAT: I32, _DOUBLE: I64}
-"""The wire type of an element that is not packed; VARINT for field numbers that are not listed."""
+"""The wire type of an element that is not packed. For other field numbers, the wire type is VARINT."""
 
 _FIELDS = TensorFields(
     {
@@ -125,9 +126,9 @@ _SHORT = 256
 class TensorAllowance(MessageAllowance):
     """The memory allowance of a message of `size` bytes with TensorProtos.
 
-    It also limits the bytes that the gateway adds to short lists, to the larger of MOST_FILLED and FILL_RATIO times the
-    message size. Otherwise a few bytes could claim `limit` bytes of memory. `lists` and `contents` record how the
-    numbers of the tensors were sent: as typed lists or as `tensor_content`."""
+    The allowance also limits the bytes that the gateway adds to short lists. This limit is MOST_FILLED or FILL_RATIO
+    times the message size, whichever is larger. Without the limit, a few bytes could claim `limit` bytes of memory.
+    `lists` and `contents` record whether the message contains numbers as typed lists and as `tensor_content`."""
 
     MOST_FILLED = 2**20
     FILL_RATIO = 16
@@ -142,7 +143,7 @@ class TensorAllowance(MessageAllowance):
     def spend_filled(self, size: int, what: str) -> None:
         """Account for `size` bytes that the message does not contain.
 
-        Raise GatewayError (RESOURCE_EXHAUSTED) if the limit is exceeded."""
+        Raise GatewayError (RESOURCE_EXHAUSTED) if the bytes exceed the limit for short lists."""
         if size > self._most:
             text = f"{what}: its list is {size} bytes shorter than its shape takes; of short lists at most {self._most}"
             raise refusal(Reason.TOO_LARGE, f"{text} bytes are made, so send all elements")
@@ -156,8 +157,8 @@ def read_tensor(message: Buffer, name: str, what: str, allowance: TensorAllowanc
     `tensor_content`, whose size must match the shape.
 
     Raises:
-        DecodeError: the bytes are not a TensorProto, or contain a data type that has no datatype, a dimension below 0,
-            or elements that do not match the data type or the shape.
+        DecodeError: the bytes are not a TensorProto, or contain a data type without a corresponding datatype, a
+            dimension below 0, or elements that do not match the data type or the shape.
         GatewayError: RESOURCE_EXHAUSTED if the tensor exceeds `allowance`.
     """
     lists, strings, count = scan_tensor(message, _FIELDS, what, allowance)
@@ -169,7 +170,7 @@ def read_tensor(message: Buffer, name: str, what: str, allowance: TensorAllowanc
     if datatype is None:
         raise _unknown_data_type(dtype, what)
     elements = prod(shape)
-    # for BYTES only the length prefixes: all other bytes of the tensor are in the message
+    # for BYTES, only the length prefixes count, because all other bytes of the tensor are in the message
     allowance.spend_tensor(elements * (datatype.size or _LENGTH.size), what)
     pieces = lists.pop(LISTS[datatype], ())
     if lists or (count and datatype is not BYTES):
@@ -268,8 +269,8 @@ def _too_many(found: int, number: int, elements: int, what: str) -> DecodeError:
 
 
 def _fill(data: Buffer, found: int, elements: int, datatype: Datatype) -> Buffer:
-    """Return `data`, which contains `found` elements, with the last element repeated up to `elements`, or zeros if
-    `found` is 0."""
+    """Return `data`, which contains `found` elements, filled up to `elements`. The last element is repeated, or zeros
+    are added if `found` is 0."""
     size = datatype.size
     if not found:
         return bytes(elements * size)
@@ -318,7 +319,8 @@ def _read_content(content: Buffer, datatype: Datatype, shape: Shape, what: str) 
 
 
 def _read_string_content(content: Buffer, elements: int, what: str) -> Buffer:
-    """Return the strings in `tensor_content`, which contains the lengths as varints, and then the bytes."""
+    """Return the strings in `tensor_content` in raw form. `tensor_content` contains the lengths as varints, and then
+    the bytes."""
     octets, sizes, at = bytes(content), [], 0
     if elements > len(octets):
         raise DecodeError(f"{what}: tensor_content of {len(octets)} bytes cannot hold {elements} strings")
@@ -371,12 +373,12 @@ fields."""
 
 
 def in_content(tensor: Tensor) -> tuple[bytes, Buffer]:
-    """Return the elements as `tensor_content`, as in requests. Strings are in `string_val`."""
+    """Return the elements as `tensor_content`, which clients write in requests. Strings are in `string_val`."""
     return (b"", _write_strings(tensor)) if tensor.datatype is BYTES else (_CONTENT_KEY, tensor.data)
 
 
 def in_list(tensor: Tensor) -> tuple[bytes, Buffer]:
-    """Return the elements as a list, as in server responses, because many clients read only `float_val`."""
+    """Return the elements as a list, which servers write in responses, because many clients read only `float_val`."""
     datatype = tensor.datatype
     if datatype is BYTES:
         return b"", _write_strings(tensor)

@@ -25,7 +25,7 @@ PROTOCOLS = (
         decode_response=decode_response,
         traits=Traits(
             wire=Wire(
-                # 64-bit integers are written exactly, BOOL as 1 and 0
+                # 64-bit integers are written exactly, and BOOL is written as 1 and 0
                 datatypes=NUMBERS | {Datatype.BOOL},
                 untyped=True,
                 unnamed=True,
@@ -41,7 +41,7 @@ PROTOCOLS = (
                 platform=NAME,
             ),
             servers=Servers(
-                # By default, the Python and the C++ server run one call at a time, and finish it even if the client
+                # By default, the Python and C++ servers run one call at a time, and finish it even if the client
                 # disconnects.
                 max_in_flight=1,
                 takes_many=ConcurrencyQuery(info, takes_many),

@@ -1,4 +1,4 @@
-"""Upstream side: converts canonical Requests to UM-Bridge requests, and UM-Bridge responses to Answers."""
+"""Converts canonical Requests to UM-Bridge requests, and UM-Bridge responses to Answers (upstream side)."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -32,7 +32,7 @@ from gateway.protocols.umbridge.schema import (
 )
 from gateway.protocols.umbridge.vectors import decode_vector, encode_vector, encode_vectors, read_vector
 
-# UM-Bridge has no health or model-status request, so a server that responds to `/Info` counts as ready.
+# UM-Bridge has no health and model-status requests, so a server that responds to `/Info` counts as ready.
 INFO_OPERATIONS = frozenset(
     {Operation.LIVE, Operation.READY, Operation.SERVER_METADATA, Operation.MODELS, Operation.MODEL_READY}
 )
@@ -54,8 +54,8 @@ def encode_request(request: Request, target: Target) -> Message:
     Every input becomes a vector. The last inputs of a derivative call are the tensors in DERIVATIVES.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if UM-Bridge does not have the operation or the datatype; INVALID_ARGUMENT if an
-            index is not a single integer, or UM-Bridge does not have the parameter.
+        GatewayError: UNIMPLEMENTED if UM-Bridge does not support the operation or the datatype; INVALID_ARGUMENT if an
+            index is not a single integer, or UM-Bridge does not support a parameter.
     """
     if request.operation in PATHS:
         return _call(request, target)
@@ -115,11 +115,11 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     Outputs of Evaluate have neither names nor a datatype. A derivative is one tensor.
 
     The gateway ignores Content-Type, because the Python server sends numbers as text/plain. Only a 2xx status is a
-    success. The Python and the C++ client ignore the status, and treat an `error` under status 200 as an error, but no
-    known server sends an `output` under another status.
+    success. The Python and C++ clients ignore the status, and treat an `error` with status 200 as an error, but no
+    known server sends an `output` with another status.
 
     Raises:
-        DecodeError: the body is not the response to the request.
+        DecodeError: the body is not a valid response to the request.
         GatewayError: the error that the server reported.
     """
     if not 200 <= message.status < 300:
@@ -139,7 +139,7 @@ def _read_reply(text: Buffer, message: Message, array_keys: Mapping[str, ArrayFo
 
 
 def _decode_reply(message: Message, request: Request, target: Target) -> Response:
-    """Return the Answer in the response to a call. On a route with `nan: null`, null among numbers becomes NaN."""
+    """Return the Answer in the response to a call. On a route with `nan: null`, each null among numbers becomes NaN."""
     read_typed, read_general = (
         (_evaluation, _general_evaluation)
         if request.operation is Operation.INFER

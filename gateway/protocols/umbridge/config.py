@@ -17,8 +17,8 @@ CONFIG = "config"
 EMPTY = b"{}"
 _UNSUPPORTED = " by UM-Bridge, which takes 'config' only, JSON as text"
 _PLACE = re.compile(r" at byte [0-9]+$")
-"""The position in a JSON error message. The position counts from the start of a text around the config that the client
-does not see."""
+"""Matches the position in a JSON error message. This position is useless to clients, because it counts from the start
+of a text around the config that they do not see."""
 _EQUAL_TO_EMPTY = (b"null", b"[]")
 
 

@@ -1,9 +1,9 @@
-"""Converts UM-Bridge errors, `{"error": {"type", "message"}}` with an HTTP status, to and from a Reason.
+"""Converts UM-Bridge errors (`{"error": {"type", "message"}}` with an HTTP status) to and from Reasons.
 
 `required` and `excerpt` write error messages about JSON members for the other codecs in this folder.
 
-The interface defines four types: InvalidInput, InvalidOutput, ModelNotFound and UnsupportedFeature. The Python and the
-C++ client show any other type unchanged, so the gateway uses additional types for other failures.
+The interface defines four error types: InvalidInput, InvalidOutput, ModelNotFound and UnsupportedFeature. The Python
+and C++ clients show any other type unchanged, so the gateway uses additional types for other failures.
 """
 
 from reprlib import Repr
@@ -23,8 +23,8 @@ from gateway.core.messages import JSON_HEADERS, Headers, Message
 from gateway.core.protocol import Target
 from gateway.core.requests import Request
 
-# Every Reason needs a row. If several rows contain the same status and type, these are decoded as the Reason of the
-# first row.
+# Every Reason needs a row. If several rows contain the same status and type, the gateway decodes this pair as the
+# Reason of the first row.
 _STATUS_AND_TYPE: dict[Reason, tuple[int, str]] = {
     Reason.INVALID_INPUT: (400, "InvalidInput"),
     Reason.MODEL_NOT_FOUND: (400, "ModelNotFound"),
@@ -58,20 +58,20 @@ _STATUS_AND_TYPE: dict[Reason, tuple[int, str]] = {
     Reason.INTERNAL: (500, "ModelError"),
 }
 TYPES = tuple(dict.fromkeys(type_ for _, type_ in _STATUS_AND_TYPE.values()))
-"""The error types that clients get."""
+"""The error types that clients receive."""
 _BY_STATUS_AND_TYPE = {pair: reason for reason, pair in reversed(_STATUS_AND_TYPE.items())}
 _BY_TYPE = {type_: reason for reason, (_, type_) in reversed(_STATUS_AND_TYPE.items())}
 _BY_STATUS = {
     400: Reason.INVALID_INPUT,
     401: Reason.UNAUTHENTICATED,
     403: Reason.PERMISSION_DENIED,
-    # Every UM-Bridge server has all paths, so this is a different server or an older version.
+    # Every UM-Bridge server has all paths, so these statuses come from a different server or an older version.
     404: Reason.UNSUPPORTED,
     405: Reason.UNSUPPORTED,
     413: Reason.TOO_LARGE,
     429: Reason.OVERLOADED,
     501: Reason.UNSUPPORTED,
-    # 502 to 504 come from proxies between the gateway and the servers.
+    # The statuses 502 to 504 come from proxies between the gateway and the servers.
     502: Reason.UNREACHABLE,
     503: Reason.UNREACHABLE,
     504: Reason.TIMEOUT,
@@ -79,7 +79,7 @@ _BY_STATUS = {
 
 
 _NOTHING_SAID = "Server got itself in trouble"
-"""The body that the Python server (aiohttp) sends instead of the message of an exception in the model."""
+"""The end of the body that the Python server (aiohttp) sends instead of the message of an exception in the model."""
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
@@ -104,7 +104,7 @@ def decode_error(error: Json, message: Message) -> GatewayError:
 def decode_error_reply(message: Message, target: Target) -> GatewayError:
     """Return the GatewayError for a response whose HTTP status is not 2xx.
 
-    If the model raises an exception, the response is not JSON: the Python server sends 500 and plain text; the C++
+    If the model raises an exception, the response is not JSON. The Python server sends 500 and plain text. The C++
     server sends 500, an empty body, and the message in the header EXCEPTION_WHAT."""
     try:
         body = read(message.body, {}, values=target.limits.json_values, literals=True)
@@ -127,7 +127,7 @@ def _type_and_text(error: Json) -> tuple[str, str]:
 def _reason(message: Message, type_: str) -> Reason:
     """Return the Reason of an error response.
 
-    The first match counts: the header of another gateway, the status and type, the type, the status."""
+    The first match in this order counts: the header of another gateway, the status and type, the type, the status."""
     return (
         REASONS.get(message.headers.get(REASON_HEADER))
         or _BY_STATUS_AND_TYPE.get((message.status, type_))
@@ -138,7 +138,7 @@ def _reason(message: Message, type_: str) -> Reason:
 
 
 def required(body: dict[str, Json], key: str, role: str) -> Json:
-    """Return the value of `key`. `role`, which is `request` or `reply`, is the word for `body` in the message.
+    """Return the value of `key`. `role` (`request` or `reply`) is the word for `body` in the error message.
 
     Raises:
         DecodeError: `key` is missing. The message lists the keys that exist.
@@ -151,5 +151,5 @@ def required(body: dict[str, Json], key: str, role: str) -> Json:
 _short = Repr()
 _short.maxstring = _short.maxother = 60
 excerpt = _short.repr
-"""Returns a value in Python's notation, shortened for an error message by cutting the middle of long and deep
-values."""
+"""Return a value in Python's notation, shortened for an error message. The middle of long and deep values is cut
+out."""

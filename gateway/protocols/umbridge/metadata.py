@@ -1,5 +1,5 @@
-"""Metadata, client side and upstream side. Complete model metadata takes three requests: `/InputSizes`, `/OutputSizes`
-and `/ModelInfo`. `/Info` lists the models."""
+"""Reads and writes metadata (client side and upstream side). Complete model metadata requires three requests:
+`/InputSizes`, `/OutputSizes` and `/ModelInfo`. `/Info` lists the models."""
 
 from math import prod
 
@@ -22,12 +22,12 @@ MAX_SIZE = 2**53
 
 
 def decode_input_sizes(body: JsonObject, request: Request) -> Signature:
-    """Return a Signature with only the inputs: FP64 vectors without names."""
+    """Return a Signature with only the inputs, which are FP64 vectors without names."""
     return Signature(inputs=_decode_sizes(body, SIZES_KEYS[INPUT_SIZES]), operations=frozenset())
 
 
 def decode_output_sizes(body: JsonObject, request: Request) -> Signature:
-    """Return a Signature with only the outputs: FP64 vectors without names."""
+    """Return a Signature with only the outputs, which are FP64 vectors without names."""
     return Signature(outputs=_decode_sizes(body, SIZES_KEYS[OUTPUT_SIZES]), operations=frozenset())
 
 

@@ -1,4 +1,4 @@
-"""The paths of UM-Bridge for OpenAPI documents."""
+"""Describes the paths of UM-Bridge for OpenAPI documents."""
 
 from typing import Any
 
@@ -75,8 +75,8 @@ def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOp
 def _has_sizes(word: str, model: DescribedModel) -> bool:
     """Return whether the gateway can answer a metadata request.
 
-    An answer is impossible if a tensor is text or has a dimension of any size, because the tensor then has no vector
-    length."""
+    The gateway cannot answer if a tensor is text or has a dimension of any size, because the length of the tensor's
+    vector is then undefined."""
     asked = {INPUT_SIZES: model.signature.inputs, OUTPUT_SIZES: model.signature.outputs}.get(word, ())
     return not any(-1 in each.shape or each.datatype is Datatype.BYTES for each in asked)
 

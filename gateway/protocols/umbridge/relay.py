@@ -1,9 +1,9 @@
-"""Relay of calls from a UM-Bridge client to a UM-Bridge server, without decoding them (`core.protocol.Relay`).
+"""Relays calls from a UM-Bridge client to a UM-Bridge server without decoding them (`core.protocol.Relay`).
 
 The body contains the model name, so the gateway scans a request member by member, and skips each vector at memory speed
-without reading its numbers. It forwards a request that contains each member once, in a form that every server accepts.
-It decodes all other requests, and writes them in this form. It also decodes responses that contain anything except
-finite numbers.
+without reading its numbers. It forwards a request unchanged if the request contains each member once, in a form that
+every server accepts. It decodes all other requests, and writes them in this form. It also decodes responses that
+contain anything except finite numbers.
 """
 
 import re
@@ -51,10 +51,11 @@ _LONGEST_TEXT = 64 * 2**10
 _MOST_VECTORS = 64
 """Maximum number of vectors of `input` that the scan skips.
 
-Models have few vectors, and short vectors are decoded equally fast."""
+Models have few vectors, and decoding short vectors is equally fast."""
 
 _End: TypeAlias = Callable[[Buffer, int], int]
-"""Finds the end of the value that begins at a position. Returns -1 if not every server accepts the value."""
+"""A function that finds the end of the value that begins at a position. It returns -1 if some servers reject the
+value."""
 
 
 # --- requests ---
@@ -63,8 +64,8 @@ _End: TypeAlias = Callable[[Buffer, int], int]
 def head(message: Message, listener: ListenerSettings) -> Head | None:
     """Return the request of a call.
 
-    Return None if the gateway must decode the message because it is not a call, or because not every server would
-    accept it unchanged."""
+    Return None if the gateway must decode the message because it is not a call, or because some servers would reject it
+    unchanged."""
     operation = _OPERATIONS.get(message.pattern)
     if operation is None:
         return None
@@ -100,7 +101,7 @@ def _members(body: Buffer, ends: Mapping[bytes, _End]) -> dict[bytes, slice] | N
 
 
 def _of(pattern: re.Pattern[bytes]) -> _End:
-    """Return a function that finds the end of a value that matches `pattern`."""
+    """Return a function that finds the end of a value that matches `pattern`, or returns -1 for any other value."""
 
     def find_end(body: Buffer, start: int) -> int:
         found = pattern.match(body, start, start + _LONGEST_TEXT)
@@ -112,8 +113,8 @@ def _of(pattern: re.Pattern[bytes]) -> _End:
 def _end_of_vector(body: Buffer, start: int) -> int:
     """Return the end of a list.
 
-    The bracket that is found might be inside the list: in a string or in another list. In that case, the remaining text
-    is not valid JSON, and no server accepts the body."""
+    The closing bracket that the function finds might be inside a string or another list. In that case, the remaining
+    text is not valid JSON, and no server accepts the body."""
     if body[start : start + 1] != b"[":
         return -1
     return find_byte(body, b"]", start) + 1 or -1
@@ -154,7 +155,7 @@ _ENDS: Mapping[Operation, Mapping[bytes, _End]] = {
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
-    """Return the message to a server, or None if its `config` is longer than the backend's limit."""
+    """Return the message for a server, or None if its `config` is longer than the backend's limit."""
     assert request.unread is not None
     size_of_config: int = request.unread.found
     if size_of_config > target.limits.config:
@@ -166,12 +167,12 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 
 _OUTPUT = _pattern(b"", rb"\{", b'"output"', b":", rb"\[")
 _NO_NUMBERS = b'"anu'
-"""Every additional member, and every value that is not a finite number, contains at least one of these bytes, even in
-Python's notation: NaN, nan, inf, Infinity, null, None, true, False, np.float64(1.5)."""
+"""A set of bytes. Every additional member, and every value that is not a finite number, contains at least one of them.
+This also applies to Python's notation: NaN, nan, inf, Infinity, null, None, true, False, np.float64(1.5)."""
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """Return the response to the client, with any Content-Type, like `client.decode_response`.
+    """Return the response for the client. Like `client.decode_response`, the function accepts any Content-Type.
 
     Return None if the response contains anything except numbers.
 

@@ -1,4 +1,4 @@
-"""The paths, keys and constants of the UM-Bridge 1.0 HTTP interface, and the types of its bodies."""
+"""Defines the paths, keys and constants of the UM-Bridge 1.0 HTTP interface, and the types of its bodies."""
 
 from typing import Any, TypeAlias
 
@@ -31,7 +31,7 @@ TEST_SHARED_MEMORY = "TestShMem"
 SHARED_MEMORY_CALLS = tuple(f"{call}ShMem" for call in CALLS)
 """Undocumented calls.
 
-A client and a server on one machine use them to exchange the numbers through POSIX shared memory."""
+A client and a server on one machine use these calls to exchange numbers through POSIX shared memory."""
 
 KEYS = {
     "out_wrt": "outWrt",
@@ -44,17 +44,17 @@ KEYS = {
 """The JSON keys of the tensors that a derivative takes in addition to the model's inputs (see DERIVATIVES)."""
 
 PROTOCOL_VERSION = 1.0
-"""The protocol version, a JSON number.
+"""The protocol version, which is a JSON number.
 
-The specification says string, but a string breaks the Python and the C++ client."""
+The specification requires a string, but a string breaks the Python and C++ clients."""
 
 NAN: Nan = "literal"
-"""NaN, Infinity and -Infinity, which the Python and the Julia packages read. These packages convert `null` to None
-without an error."""
+"""NaN, Infinity and -Infinity, which the Python and Julia packages read. These packages convert `null` to None without
+an error."""
 
 CALLS_HEADER = "gateway-calls"
 MANY = "many"
-"""With this header value, the response to `/Info` shows other gateways that the server accepts any number of concurrent
+"""A header value of the response to `/Info`. It shows other gateways that the server accepts any number of concurrent
 calls. The interface has no member for this information, and other clients ignore the header."""
 
 INFO_HEADERS = Headers((*JSON_HEADERS.raw, (CALLS_HEADER.encode(), MANY.encode())))
@@ -62,8 +62,8 @@ INFO_HEADERS = Headers((*JSON_HEADERS.raw, (CALLS_HEADER.encode(), MANY.encode()
 
 # --- Bodies ---
 
-# `Raw` is the text of a vector. The typed readers decode a body with exactly these members, once each, and with vectors
-# that are lists of JSON numbers. Real clients and servers write these bodies. The general reader
+# `Raw` is the text of a vector. The typed readers decode a body that contains each of these members exactly once, and
+# no others, and whose vectors are lists of JSON numbers. Real clients and servers write such bodies. The general reader
 # (`gateway.core.json.read`) decodes all other bodies and large bodies, is more lenient, and reports errors. Both
 # readers return the same value.
 

@@ -1,4 +1,4 @@
-"""Client side: converts UM-Bridge requests to canonical Requests, and Answers to UM-Bridge responses."""
+"""Converts UM-Bridge requests to canonical Requests, and Answers to UM-Bridge responses (client side)."""
 
 from collections.abc import Callable, Iterator
 from struct import pack
@@ -32,9 +32,9 @@ from gateway.protocols.umbridge.vectors import decode_vector, encode_vector, enc
 
 SERVER_PATTERNS = {
     "GET /Info": (Operation.MODELS, ""),
-    # The gateway responds to this request itself and never forwards it. Otherwise, the probe of a client on the
-    # server's machine would succeed, and the numbers of all later calls would bypass the gateway. After an empty
-    # response, the client sends the numbers over HTTP.
+    # The gateway responds to this request itself and never forwards it. If the gateway forwarded the request, the probe
+    # of a client on the server's machine would succeed, and the numbers of all later calls would bypass the gateway.
+    # After an empty response, the client sends the numbers over HTTP.
     f"POST /{TEST_SHARED_MEMORY}": (Operation.LIVE, TEST_SHARED_MEMORY),
 }
 MODEL_PATTERNS = {
@@ -57,17 +57,17 @@ ARRAY_KEYS: dict[Operation, dict[str, ArrayForm]] = {Operation.METADATA: {}} | {
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """Return the canonical Request of one HTTP request.
 
-    Inputs have neither names nor a datatype. In a derivative call, the tensors in DERIVATIVES follow them. The JSON
-    text of `config` becomes the parameter `config`.
+    Inputs have neither names nor a datatype. In a derivative call, the tensors in DERIVATIVES follow the inputs. The
+    JSON text of `config` becomes the parameter `config`.
 
     The gateway ignores Content-Type (Julia and the conformity suite omit it) and unknown keys.
 
-    An error in a request with a model name becomes the Request's `flaw`: real servers check the model name first, and
-    the conformity suite requests unknown models with only the name.
+    An error in a request with a model name becomes the Request's `flaw`, because real servers check the model name
+    first. The conformity suite depends on this order: it requests unknown models with only the name.
 
     Raises:
         DecodeError: the body is not JSON, or contains no model name.
-        GatewayError: UNIMPLEMENTED for a call through shared memory; RESOURCE_EXHAUSTED if `config` exceeds the limit.
+        GatewayError: UNIMPLEMENTED if the call uses shared memory; RESOURCE_EXHAUSTED if `config` exceeds the limit.
     """
     asked = MODEL_PATTERNS.get(message.pattern)
     if asked is None:
@@ -98,7 +98,8 @@ def _decode_call(operation: Operation, message: Message, listener: ListenerSetti
 
 
 def _may_be_deep(text: bytes) -> bool:
-    """Return whether the text might be nested deeper than the general reader, which counts the levels, allows."""
+    """Return whether the text might be nested deeper than the general reader allows. The general reader counts the
+    levels."""
     return text.count(b"[") + text.count(b"{") > MAX_DEPTH
 
 
@@ -129,8 +130,8 @@ def _with_missing(
 ) -> Request | None:
     """Return the call in a body that caused `error`, with NaN for each null in the numbers of its vectors.
 
-    The returned Request has a `flaw`. Return None if the body cannot be read in this way either, for example if a list
-    in its config contains null, which must stay null."""
+    The returned Request has a `flaw`. Return None if the body cannot be read in this way either, for example because a
+    list in its config contains null, which must stay null."""
     text, values = missing.as_nan(message.body, members=False), listener.limits.json_values
     if text is None:
         return None
@@ -158,7 +159,7 @@ def _model(body: dict[str, Json]) -> str:
 
 
 def _inputs(operation: Operation, body: dict[str, Json]) -> tuple[Tensor, ...]:
-    # For a model without inputs, the C++ client writes `[]` in Evaluate, and leaves out the key in derivatives.
+    # For a model without inputs, the C++ client writes `[]` in Evaluate, and omits the key in derivative calls.
     vectors = required(body, "input", "request") if operation is INFER else body.get("input", ())
     inputs = [decode_vector("", vector, f"input {at}") for at, vector in enumerate(vectors)]
     return (*inputs, *_derivative_tensors(operation, body))
@@ -191,8 +192,8 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     The response contains only the members that the interface defines, because the conformity suite forbids all others.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if a tensor is BYTES; FAILED_PRECONDITION if sizes are requested and a tensor has a
-            dimension of any size; INTERNAL if a derivative is not exactly one tensor.
+        GatewayError: UNIMPLEMENTED if a tensor is BYTES; FAILED_PRECONDITION if the client requests sizes and a tensor
+            has a dimension of any size; INTERNAL if a derivative is not exactly one tensor.
     """
     encode_body = _BODY_ENCODERS[request.operation, request.part]
     headers = INFO_HEADERS if request.operation is Operation.MODELS else JSON_HEADERS

@@ -56,7 +56,8 @@ def encode_vector(tensor: Tensor, nan: str, what: str) -> Any:
     BOOL becomes 1 and 0, because a vector contains only numbers.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if the tensor is BYTES; INVALID_ARGUMENT for NaN or an infinity if `nan` is `error`.
+        GatewayError: UNIMPLEMENTED if the tensor is BYTES; INVALID_ARGUMENT if it contains NaN or an infinity and `nan`
+        is `error`.
     """
     datatype = tensor.datatype
     if datatype is BYTES:
@@ -65,7 +66,7 @@ def encode_vector(tensor: Tensor, nan: str, what: str) -> Any:
 
 
 def encode_vectors(tensors: Iterable[Tensor], nan: str, role: str) -> list[Any]:
-    """Return the vectors of the tensors, like `encode_vector`.
+    """Apply `encode_vector` to each tensor.
 
     `role` (`input` or `output`) is the word for the tensors in error messages."""
     return [encode_vector(tensor, nan, _label(tensor, at, role)) for at, tensor in enumerate(tensors)]

@@ -26,7 +26,7 @@ TRAITS = Traits(
     ),
     servers=Servers(
         flavors=FLAVORS,
-        # After an exception in the model, KServe closes the connection without announcing it
+        # after an exception in the model, KServe closes the connection without announcing this
         unannounced_ends=frozenset({500}),
         # TensorFlow Serving neither lists its models nor reports its name
         lacks_model=is_unknown_servable,

@@ -1,8 +1,9 @@
-"""Bytes in JSON, in TensorFlow Serving's form `{"b64": "<base64>"}` (REST API, "Encoding binary values").
+"""Reads and writes bytes in JSON, in TensorFlow Serving's form `{"b64": "<base64>"}` (REST API, "Encoding binary
+values").
 
 Before parsing the JSON text, the gateway replaces every `b64` object with a string that begins with a mark. An array of
 `b64` objects thus becomes an array of strings, which the array reader accepts. A tensor with at least one `b64` object
-becomes BYTES of content type `image`, which is never treated as text, even if its bytes are valid UTF-8.
+becomes BYTES of content type `image`. The gateway never treats these BYTES as text, even if they are valid UTF-8.
 """
 
 import re
@@ -20,7 +21,7 @@ from gateway.core.tensors import Tensor
 IMAGE = "image"
 
 _KEY = b'"b64"'
-# This cannot match inside a string of valid JSON, where a backslash precedes each quote.
+# This pattern cannot match inside a string of valid JSON, in which a backslash precedes each quote.
 _OBJECT = re.compile(rb'\{[ \t\r\n]*+"b64"[ \t\r\n]*+:[ \t\r\n]*+"([^"\\}]*+)"[ \t\r\n]*+\}')
 _OPENING = re.compile(rb'\{[ \t\r\n]*+"b64"[ \t\r\n]*+:[ \t\r\n]*+"')
 _CLOSING = re.compile(rb'"[ \t\r\n]*+\}')
@@ -32,11 +33,11 @@ _PIECE = 2**20
 def mark(text: bytes) -> bytes:
     """Return the JSON text with each `b64` object replaced by a marked string.
 
-    A text that already contains the mark is returned unchanged, so a client's own string is never decoded."""
+    A text that already contains the mark stays unchanged, because the gateway must not decode a client's own string."""
     if _KEY not in text or _MARK in text or any(escape in text for escape in _ESCAPES):
         return text
-    # `re` holds the GIL while it runs, so large texts are processed in pieces. A match ends at the first closing brace,
-    # so a piece can end after any closing brace.
+    # `re` holds the GIL while it runs, so the function processes large texts in pieces. A match ends at the first
+    # closing brace, so a piece can end after any closing brace.
     marked: list[bytes | memoryview] = []
     at = 0
     while at < len(text):
@@ -52,7 +53,7 @@ def mark(text: bytes) -> bytes:
 
 def _marked_large(text: bytes, at: int, end: int) -> Iterator[bytes | memoryview]:
     """Yield the marked text of a piece whose last object is too large for `re`. From `at + _PIECE` on, the only closing
-    brace is the last byte of the piece. If this brace ends a `b64` object, it is the last one."""
+    brace is the last byte of the piece. If this brace ends a `b64` object, this object is the last one."""
     whole, key = memoryview(text), text.rfind(_KEY, at, min(at + 2 * _PIECE, end))
     brace = text.rfind(b"{", at, key) if key >= 0 else -1
     opening = _OPENING.match(text, brace, min(brace + _PIECE, end)) if brace >= 0 else None
@@ -108,8 +109,8 @@ def _decoded(elements: Iterable[bytes], what: str) -> Iterator[bytes]:
 def _decode(text: bytes, start: int) -> bytes:
     """Return the bytes of the base64 text in `text[start:]`.
 
-    A large text is decoded piece by piece, because decoding 64 MiB in one call would block all other threads for 130
-    ms.
+    The function decodes a large text piece by piece, because decoding 64 MiB in one call would block all other threads
+    for 130 ms.
 
     Raises:
         ValueError: the text is not base64.
@@ -129,6 +130,6 @@ def to_json(element: bytes) -> bytes:
     """Return the `b64` object of one element."""
     if len(element) <= _PIECE:
         return b'{"b64":"%b"}' % b64encode(element)
-    step = _PIECE // 3 * 3  # complete groups, so only the last piece is padded
+    step = _PIECE // 3 * 3  # pieces of complete groups, so only the last piece is padded
     pieces = (b64encode(element[at : at + step]) for at in range(0, len(element), step))
     return b"".join((b'{"b64":"', *pieces, b'"}'))

@@ -1,4 +1,4 @@
-"""Upstream side: converts canonical Requests to V1 requests, and V1 responses to Answers."""
+"""Converts canonical Requests to V1 requests, and V1 responses to Answers (upstream side)."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -31,12 +31,12 @@ _PAYLOAD_FORMATS = {
     Payload.COLUMNS: (TensorFormat.COLUMNS, False),
     Payload.NAMED_COLUMNS: (TensorFormat.COLUMNS, True),
 }
-"""The format, and whether a single tensor gets a name too."""
+"""The tensor format of each payload, and whether a single tensor also has a name in the body."""
 
 
 def _encode_inference(suffix: str, request: Request, target: Target) -> Message:
-    """Return a `:predict` or `:explain` request. The format is the route's `payload`, otherwise the V1 client's format,
-    otherwise rows. Inputs that cannot be rows become columns."""
+    """Return a `:predict` or `:explain` request. The format is the route's `payload`, or else the V1 client's format,
+    or else rows. Inputs that cannot be rows become columns."""
     refuse_parameters_of_inputs(request, " by V1")
     tensor_format, named = _tensor_format(request)
     if tensor_format is TensorFormat.ROWS and not are_rows(request.inputs):
@@ -86,10 +86,10 @@ _ENCODERS: Mapping[Operation, Callable[[Request, Target], Message]] = {
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """Return the HTTP request for `request` to `target`.
+    """Return the HTTP request that sends `request` to `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if V1 does not have the operation; INVALID_ARGUMENT or NOT_FOUND if V1 cannot
+        GatewayError: UNIMPLEMENTED if V1 does not support the operation; INVALID_ARGUMENT or NOT_FOUND if V1 cannot
             represent a name, version, parameter or tensor.
     """
     ask = _ENCODERS.get(request.operation)
@@ -133,8 +133,8 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 def _decode_predict(reply: Message, target: Target, nan: str | None) -> Response:
     """Return the predictions in a response.
 
-    `nan` is the route's setting. If it is `null`, null among numbers becomes NaN. Otherwise, an array with null is
-    arbitrary JSON, which the client gets as text."""
+    `nan` is the route's setting. If it is `null`, each null among numbers becomes NaN. Otherwise, an array with null
+    counts as arbitrary JSON, which the client receives as text."""
     text = missing.as_nan(reply.body, members=True) if nan == "null" else None
     try:
         body = read_body(reply.body if text is None else text, REPLY, target.limits.json_values, any_json=True)

@@ -1,8 +1,8 @@
-"""CloudEvents around requests and responses, as in KServe's V1 server.
+"""Reads and writes CloudEvents around requests and responses, as in KServe's V1 server.
 
 In binary mode, the attributes are `ce-` headers, and the body is an ordinary body. In structured mode, the body is a
-JSON object with the attributes, and with the request under `data`. Specification: CloudEvents 1.0, HTTP protocol
-binding.
+JSON object with the attributes, and with the request under `data`. The specification is the HTTP protocol binding of
+CloudEvents 1.0.
 """
 
 import json
@@ -58,7 +58,7 @@ def unwrap(message: Message, values: int) -> tuple[Message, str]:
 
 def wrap(parts: tuple[Buffer, ...], event: str, model: str) -> Message:
     """Return the response to an event, in the mode `event`. `parts` contain the JSON text of the ordinary response."""
-    # KServe writes events with Python's json module, so they contain blanks and escapes.
+    # KServe writes events with Python's json module, which adds blanks and escapes.
     data = json.loads(b"".join(parts))
     attributes = {
         "specversion": "1.0",

@@ -1,6 +1,7 @@
-"""V1 errors: an HTTP status and `{"error": text}`, with the layout and the statuses of each server type.
+"""Reads and writes V1 errors: an HTTP status and `{"error": text}`, with the layout and the statuses of each server
+type.
 
-The header `gateway-reason` contains the Reason, so it survives a chain of gateways.
+The header `gateway-reason` contains the Reason, which therefore survives a chain of gateways.
 """
 
 import re
@@ -42,7 +43,7 @@ def encode_error(flavor: str, error: GatewayError, request: Request | None, mess
 
 
 def _as_kserve(error: GatewayError, text: str, message: Message) -> tuple[int, bytes]:
-    # FastAPI, on which KServe is built, handles these errors itself, with its own key
+    # FastAPI, on which KServe is built, handles these errors itself and uses its own key
     key = "detail" if error.reason in _NO_SUCH_PATH else "error"
     return http_status.number(error), json.write({key: text})
 
@@ -66,16 +67,16 @@ def _reason(status: int, text: str) -> Reason:
     if status == 503 and text.endswith(_NOT_READY):
         return Reason.NOT_READY
     if status == 404 and text == _NOT_FOUND:
-        return Reason.UNSUPPORTED  # the path is missing, not the model
+        return Reason.UNSUPPORTED  # the path is missing and not the model
     return _REASONS.get(status, Reason.MODEL_ERROR)
 
 
 def lacks_path(reply: Message, model: str = "") -> bool:
     """Return whether the server does not have the path or the verb.
 
-    In this case, the response comes from a web server or framework (a page, a line, or empty), or is an error that does
-    not mention a model, such as `{"error": "Not found"}` from a handwritten server. If a server has the path, its error
-    about a missing model mentions models, or `model`."""
+    If the path is missing, the response comes from a web server or framework, and is a page, a line, or an empty body.
+    A handwritten server can also send an error that does not mention a model, such as `{"error": "Not found"}`. If the
+    server has the path, its error about a missing model contains a word for models, or the name `model`."""
     if reply.headers.get(REASON_HEADER):
         return False
     if reply.status not in (400, 404):
@@ -102,7 +103,7 @@ def is_unknown_servable(reply: Message, model: str) -> bool:
 
 
 def error_in_success(reply: Message) -> GatewayError | None:
-    """Return the error in a response with status 200 whose body is `{"error": text}` instead of a prediction.
+    """Return the error in a response with status 200 if the body is `{"error": text}` instead of a prediction.
 
     Return None if the response is not an error."""
     text = _error_text(reply.body)

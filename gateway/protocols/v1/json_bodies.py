@@ -1,13 +1,14 @@
-"""The JSON body of a request or a response with tensors. Each format has two layouts (named and unnamed):
+"""Reads and writes the JSON body of a request or a response with tensors. Each format has two layouts (named and
+unnamed):
 
     format    key in requests / responses    unnamed, one tensor   named
     rows      "instances" / "predictions"    [row, ...]            [{name: row, ...}, ...]
     columns   "inputs" / "outputs"           value                 {name: value, ...}
 
-_SHAPES lists the body layouts whose numbers are read without Python values. Small bodies are read with typed readers,
-in which `Raw` is the text of tensors. Other bodies are read with the numbers directly in arrays. If this fails, the
-gateway reads a body as Python values (`_read_json_values`), which is slower, but also accepts rows that are not
-rectangular, and reports errors.
+_SHAPES lists the body layouts whose numbers the gateway reads without Python values. Typed readers, in which `Raw` is
+the text of tensors, read small bodies. For other bodies, the JSON reader decodes the numbers directly into arrays. If
+both ways fail, the gateway reads the body as Python values (`_read_json_values`). This way is slower, but also accepts
+rows that are not rectangular, and reports errors.
 """
 
 import re
@@ -42,7 +43,7 @@ from gateway.protocols.v1.tensors import (
 
 @frozen
 class Body:
-    """The contents of a body, with tensors in one of the two formats, and its other `members`.
+    """The contents of a body: the tensors, in one of the two formats, and the other `members`.
 
     `tensor_error` explains why a value is JSON text and not a tensor, and is empty if all values are tensors."""
 
@@ -62,8 +63,8 @@ def read_body(raw: Buffer, keys: BodyKeys, limit: int, *, any_json: bool) -> Bod
     rectangular array becomes BYTES that contain JSON texts.
 
     Raises:
-        DecodeError: the body is not JSON, contains both or neither of the tensor keys, or contains a value that is not
-            a tensor.
+        DecodeError: the body is not JSON, contains both tensor keys or none of them, or contains a value that is not a
+            tensor.
     """
     text = raw if isinstance(raw, bytes) else bytes(raw)
     try:
@@ -86,8 +87,8 @@ def _unchanged(tensor: Tensor, what: str) -> Tensor:
 def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Body | None:
     """Return the body with its numbers read directly into tensors.
 
-    Return None if the body's layout does not allow this. `unmark` decodes the strings that replaced `b64` objects in
-    the text."""
+    Return None if the body's layout does not allow reading arrays. `unmark` decodes the strings that replaced `b64`
+    objects in the text."""
     shape = _shape(text)
     try:
         if b'["' in text:  # array readers read lists of strings equally fast
@@ -110,8 +111,8 @@ def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Bo
 
 @frozen
 class _Split:
-    """A body before its values become tensors: the text or the array of each tensor by name (a list with one item per
-    row, for named rows), and the other members of the body."""
+    """A body before its values become tensors: the text or the array of each tensor by name, and the other members of
+    the body. For named rows, each tensor is a list with one item per row."""
 
     tensor_format: TensorFormat
     tensors: Iterable[tuple[str, Any]]
@@ -179,8 +180,8 @@ _EVERY = AllBut(())
 _NAMED_ROWS = re.compile(rb'"(?:instances|predictions|explanations)"\s*:\s*\[\s*\{')
 _NAMED_COLUMNS = re.compile(rb'"(?:inputs|outputs|predictions)"\s*:\s*\{')
 _HEAD = 64 * 2**10
-"""Number of bytes at the beginning of the text to search for named tensors. If their key comes later, they are read as
-Python values."""
+"""Number of bytes at the beginning of the text to search for named tensors. If their key comes later, the gateway reads
+the tensors as Python values."""
 _SHAPES = (
     _Shape(_NAMED_ROWS, _types(list[dict[str, Raw]]), 3, _split_named_rows),  # {"instances": [{"x": here}]}
     _Shape(_NAMED_COLUMNS, _types(dict[str, Raw]), 2, _split_named_columns),  # {"inputs": {"x": here}}
@@ -201,9 +202,9 @@ _DEEPEST = MAX_DEPTH - 3
 
 
 def _from_text(name: str, given: Raw | list[Raw], values: int) -> Tensor:
-    """Return the tensor of one list, or of the values in all rows.
+    """Return the tensor of one list, or of the values in all rows, from its JSON text.
 
-    The caller passes both as JSON text. Raise DecodeError for any other text."""
+    Raise DecodeError if the text is not a tensor."""
     text = b"[%b]" % b",".join(given) if isinstance(given, list) else bytes(given)
     if not text.startswith(b"["):
         raise DecodeError
@@ -237,7 +238,8 @@ def _are_objects(rows: list[Json]) -> bool:
 
 
 def _holds_objects(document: dict[str, Json]) -> bool:
-    """Return True if a member can have keys at the level of the rows' keys, whose values are already arrays."""
+    """Return True if a member can have keys at the level of the rows' keys. The values of such keys are already
+    arrays."""
     return any(_is_container(inner) for each in document.values() if _is_container(each) for inner in _inner(each))
 
 
@@ -303,7 +305,7 @@ def _read_json_values(text: bytes, keys: BodyKeys, limit: int, any_json: bool, a
 
 
 def _combined_error(array_error: DecodeError | None, error: DecodeError, limit: int) -> DecodeError:
-    """Return `array_error` if there is one.
+    """Return `array_error` if it is set, or else `error`.
 
     If the body was too large for arbitrary JSON, the message also states the limit."""
     if array_error is None or "limits.json_values" not in str(error):
@@ -330,17 +332,17 @@ def _named_columns(given: Json) -> list[tuple[str, Json]]:
 def _names_tensors(given: dict[str, Json]) -> bool:
     """Return whether the keys can be tensor names.
 
-    There must be at least one key, no key can be empty, and the object must not be a `b64` object."""
+    The object must have at least one key and no empty key, and must not be a `b64` object."""
     return bool(given) and "" not in given and given.keys() != {"b64"}
 
 
 def _what(name: str, role: str) -> str:
-    """Return the words for a tensor in error messages."""
+    """Return the phrase for a tensor in error messages."""
     return f"{role} {name!r}" if name else f"the {role}"
 
 
 def _tensor(name: str, given: Json, role: str, limit: int, is_rows: bool) -> tuple[Tensor, str]:
-    """Return the tensor, and an explanation of why it is JSON text, which is empty for an ordinary tensor."""
+    """Return the tensor, and an explanation of why it is JSON text. The explanation is empty for an ordinary tensor."""
     try:
         return from_value(name, given, _what(name, role), limit), ""
     except DecodeError as error:
@@ -364,7 +366,7 @@ def _no_list(keys: BodyKeys) -> DecodeError:
 
 
 def are_rows(tensors: Sequence[Tensor]) -> bool:
-    """Return True if the tensors can be rows: rank 1 or more, and the same first dimension."""
+    """Return True if the tensors can be rows, because their rank is 1 or more and their first dimensions are equal."""
     shapes = [tensor.shape for tensor in tensors]
     if not shapes or not all(shapes) or len({shape[0] for shape in shapes}) > 1:
         return False
@@ -374,8 +376,8 @@ def are_rows(tensors: Sequence[Tensor]) -> bool:
 def write_body(body: Body, keys: BodyKeys, nan: str, translate: Translate, *, named: bool = False) -> tuple[bytes, ...]:
     """Return the JSON text of a body, in pieces.
 
-    Several tensors are always written with their names; a single tensor only if `named` is True. In the row format,
-    tensors that cannot be rows are written whole under the key of the rows.
+    The body always contains the names of several tensors, but the name of a single tensor only if `named` is True. In
+    the row format, tensors that cannot be rows are written as complete values under the key of the rows.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if JSON cannot represent a tensor (the message says which).
@@ -406,7 +408,8 @@ def _write_rows(tensors: Sequence[Tensor], keys: BodyKeys, nan: str, translate: 
 
 
 def _object(members: Iterable[tuple[str, tuple[bytes, ...]]]) -> tuple[bytes, ...]:
-    """Return a JSON object, in pieces, from its keys and the JSON texts of its values, without copying large texts."""
+    """Return a JSON object, in pieces, from its keys and the JSON texts of its values. The function does not copy large
+    texts."""
     pieces = [*chain.from_iterable((b",%b:" % write(key), *texts) for key, texts in members)]
     if not pieces:
         return (b"{}",)
@@ -416,7 +419,8 @@ def _object(members: Iterable[tuple[str, tuple[bytes, ...]]]) -> tuple[bytes, ..
 
 
 _JOINED = 64 * 2**10
-"""Maximum size of texts that are joined into one piece, in bytes, because the copy is cheaper than several writes."""
+"""Maximum size of texts that are joined into one piece, in bytes. Up to this size, a copy is cheaper than several
+writes."""
 
 
 def _name(tensor: Tensor, at: int, keys: BodyKeys) -> str:

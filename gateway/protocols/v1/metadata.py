@@ -1,5 +1,5 @@
-"""V1 metadata: liveness, the model list, KServe's readiness, and TensorFlow Serving's version status and
-`signature_def`.
+"""Reads and writes V1 metadata: liveness, the model list, KServe's readiness, and TensorFlow Serving's version status
+and `signature_def`.
 
 Listeners of both server types write a model's signature in TensorFlow Serving's format, because KServe offers no
 metadata over V1.
@@ -29,7 +29,7 @@ _AVAILABLE = "AVAILABLE"
 
 
 def encode_alive(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to `GET /`, which says that the gateway is alive."""
+    """Return the response to `GET /`, which reports that the gateway is alive."""
     return Message(headers=_ALIVE_HEADERS, parts=(_ALIVE,), status=200)
 
 
@@ -40,18 +40,18 @@ def encode_models(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_ready(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return KServe's response to `GET /v1/models/{model}`: `name` and `ready`, or status 503."""
+    """Return KServe's response to `GET /v1/models/{model}`, which contains `name` and `ready`, or has status 503."""
     if not answer:
-        # the message of KServe since 0.10
+        # KServe has sent this message since version 0.10
         return _reply({"error": f"Model with name {request.model} is not ready."}, 503)
     return _reply({"name": request.model, "ready": True})
 
 
 def encode_status(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return TensorFlow Serving's response to `GET /v1/models/{model}`: the state of the requested version.
+    """Return TensorFlow Serving's response to `GET /v1/models/{model}`, which is the state of the requested version.
 
-    If the request contains no version, the response reports version 1, because the gateway does not know which version
-    runs."""
+    If the request contains no version, the response reports version 1, because the gateway cannot determine the version
+    that runs."""
     version = request.version or "1"
     state = {
         "version": version,
@@ -62,7 +62,7 @@ def encode_status(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to `GET /v1/models/{model}/metadata`: `model_spec` and `signature_def`."""
+    """Return the response to `GET /v1/models/{model}/metadata`, which contains `model_spec` and `signature_def`."""
     assert isinstance(answer, Signature)
     version = request.version or (answer.versions[-1] if answer.versions else "")
     definition = {
@@ -127,8 +127,8 @@ def decode_models(reply: Message, target: Target) -> tuple[ModelEntry, ...]:
 
 
 def decode_ready(reply: Message, request: Request, target: Target) -> bool:
-    """Return whether the model is ready, from either server type's response to `GET /v1/models/{model}`. Up to KServe
-    0.9, the body of its 503 response is `{"ready": false}`.
+    """Return whether the model is ready, from either server type's response to `GET /v1/models/{model}`. In KServe 0.9
+    and earlier, the body of the 503 response is `{"ready": false}`.
 
     Raises:
         GatewayError: the error in the response; UNIMPLEMENTED if the server does not have the path, because it might
@@ -236,7 +236,7 @@ def _spec(name: str, info: dict[str, Json]) -> TensorSpec | None:
     datatype = _DATATYPES.get(info["dtype"])
     if datatype is None or _member(shape, "unknown_rank", False):
         return None
-    # protobuf's JSON mapping leaves out zeros
+    # protobuf's JSON mapping omits zeros
     return TensorSpec(name, datatype, tuple(int(each.get("size", 0)) for each in shape.get("dim", ())))
 
 

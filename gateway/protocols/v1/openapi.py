@@ -1,4 +1,4 @@
-"""The paths of V1 for OpenAPI documents."""
+"""Describes the paths of V1 for OpenAPI documents."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -90,7 +90,7 @@ def _item(spec: TensorSpec, nan: Nan = "error") -> Schema:
 
 
 def _whole(specs: Sequence[TensorSpec], nan: Nan = "error") -> Schema:
-    """Return the schema of whole tensors: an object of tensors by name, or a single tensor."""
+    """Return the schema of complete tensors: an object of tensors by name, or a single tensor."""
     by_name = object_of(
         {each.name: nested(_item(each, nan), each.shape) for each in specs}, [each.name for each in specs]
     )
@@ -143,5 +143,5 @@ def _reply(flavor: str, keys: BodyKeys, model: DescribedModel | None) -> Schema:
         return _body(keys, {}, {})
     nan = model.translate.nan or DEFAULT_NAN[flavor]
     whole = _whole(specs, nan)
-    # outputs that are not rows are written whole under the key of the rows
+    # outputs that are not rows are written as complete values under the key of the rows
     return _body(keys, {"anyOf": [_rows(specs, nan), whole]} if _have_rows(specs) else whole, whole)

@@ -18,8 +18,8 @@ from gateway.protocols.v1.schema import PARAMETERS, SERVING_DEFAULT, SIGNATURE_N
 
 
 class BodyMessage(Message, frozen=True):
-    """A message with tensors, and the data that the response, or the request to a V1 backend, needs: the format,
-    whether the tensors are named, and the other members by key."""
+    """A message with tensors, and the data for the response or for the request to a V1 backend: the format, whether the
+    tensors are named, and the other members by key."""
 
     tensor_format: TensorFormat = TensorFormat.ROWS
     named: bool = False
@@ -27,7 +27,7 @@ class BodyMessage(Message, frozen=True):
     in_parameters: frozenset[str] = frozenset()
     """The parameters that are keys of the object `parameters`."""
     tensor_error: str = ""
-    """Explains why the values are JSON texts and not a tensor; empty if they are a tensor."""
+    """The explanation of why the values are JSON texts and not a tensor, or empty if they are a tensor."""
     event_mode: str = ""
     """The CloudEvents mode of the response; empty for an ordinary response."""
 
@@ -61,7 +61,7 @@ def _parameter(given: Json) -> ParameterValue:
 def to_members(parameters: Parameters, origin: Message | None) -> dict[str, Json]:
     """Return the members of a body for `parameters`.
 
-    Members of a V1 message keep their position and JSON value. The default signature name of a V1 message stays a
+    Members of a V1 message keep their position and JSON value. The default signature name in a V1 message stays a
     member, although it is not a parameter.
 
     Raises:

@@ -1,9 +1,9 @@
-"""Relay of calls from a V1 client to a V1 server, without decoding them (`core.protocol.Relay`), for each of the
-listener's server types.
+"""Relays calls from a V1 client to a V1 server without decoding them (`core.protocol.Relay`), for each server type of
+the listener.
 
 The path contains the model name, so the router does not need the body. KServe and TensorFlow Serving use the same JSON
 bodies, except for CloudEvents, responses to columns, NaN, and errors from KServe's batcher. The gateway decodes
-messages with these differences.
+messages in which these differences matter.
 """
 
 from gateway.core.messages import JSON_HEADERS, Buffer, Message, post
@@ -37,9 +37,9 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
-    """Return the message to a server that accepts the client's body unchanged.
+    """Return the message for a server that accepts the client's body unchanged.
 
-    Return None for columns to KServe, whose models choose the key of the response.
+    Return None for requests with columns to KServe, because KServe's models choose the key of the response.
 
     Raises:
         GatewayError: the errors of `backend_path`.
@@ -54,16 +54,16 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """Return the response to the client, or None if the gateway must decode the response.
+    """Return the response for the client, or None if the gateway must decode the response.
 
-    The gateway must decode a response if its content type is not JSON, if it contains NaN or an infinity, which each
-    server type writes differently, or if it might be an error from KServe's batcher.
+    The gateway must decode a response if its content type is not JSON, or if it might be an error from KServe's
+    batcher. It must also decode NaN and infinities, because each server type writes them differently.
 
     Raises:
         DecodeError, GatewayError: the errors of `client.decode_response`.
     """
     if reply.status != 200:
-        decode_response(reply, request, target)  # raises the error: every other status of a call is an error
+        decode_response(reply, request, target)  # this call raises the error, because every other status is an error
     if not reply.headers.first.get(b"content-type", b"").startswith(b"application/json"):
         return None
     if request.operation is INFER and _must_be_read(reply.body):

@@ -1,4 +1,4 @@
-"""The keys, constants and paths of V1, its two tensor formats, and its server types.
+"""Defines the keys, constants and paths of V1, its two tensor formats, and its server types.
 
 Specifications: the KServe V1 protocol, and TensorFlow Serving's REST API, which defines the row format and the columnar
 format. KServe and TensorFlow Serving use the same inference paths. They differ in metadata, versions, errors and NaN.
@@ -54,7 +54,7 @@ EXPLANATION = BodyKeys("explanations", "outputs", "explanation")
 
 
 class Payload:
-    """The values of a route's `translate.payload`: the format of requests to the backend."""
+    """The values of a route's `translate.payload`, which is the format of requests to the backend."""
 
     ROWS = "rows"
     NAMED_ROWS = "named_rows"
@@ -69,10 +69,11 @@ PAYLOADS = (Payload.ROWS, Payload.NAMED_ROWS, Payload.COLUMNS, Payload.NAMED_COL
 
 KSERVE, TENSORFLOW = "kserve", "tensorflow"
 GATEWAY = "gateway"
-"""Another gateway. It serves the paths of both server types, whatever its listener's server type is."""
+"""The server type of another gateway. A gateway serves the paths of both server types, whatever its listener's server
+type is."""
 
 MARK = b"gateway-flavor"
-"""The header that distinguishes a gateway's response to `GET /` from KServe's."""
+"""The header that distinguishes a gateway's response to `GET /` from KServe's response."""
 
 
 def _detect(info: ServerInfo | None) -> str:
@@ -87,7 +88,7 @@ FLAVORS = ServerTypes((KSERVE, TENSORFLOW, GATEWAY), _detect)
 MODELS = "/v1/models"
 MODEL = f"{MODELS}/{{model}}"
 MODEL_PATHS = (MODEL, f"{MODEL}/versions/{{version}}", f"{MODEL}/labels/{{version}}")
-"""The paths of a model, of one of its versions, and of the version with a label. KServe has only the first."""
+"""The paths of a model, of a version of the model, and of the version with a label. KServe has only the first path."""
 
 
 def backend_path(request: Request, target: Target, suffix: str = "") -> str:
@@ -108,8 +109,8 @@ def backend_path(request: Request, target: Target, suffix: str = "") -> str:
 def asked_version(message: Message) -> str:
     """Return the version or label in a request's path.
 
-    The result is empty if the path contains neither, and for version 0: OpenVINO's client requests it by default, and
-    OpenVINO's server treats it as the latest version."""
+    The result is empty if the path contains no version and no label, and also for version 0. OpenVINO's client requests
+    version 0 by default, and OpenVINO's server treats it as the latest version."""
     version = message.captures.get("version", "")
     return "" if version == "0" else version
 

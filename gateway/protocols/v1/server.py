@@ -1,4 +1,4 @@
-"""Client side: converts V1 requests to canonical Requests, and Answers to responses for the listener's `flavor`."""
+"""Converts V1 requests to canonical Requests, and Answers to responses for the listener's `flavor` (client side)."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -30,7 +30,7 @@ from gateway.protocols.v1.tensors import ANY_JSON
 
 
 def _decode_path_only(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    """Return the Request of a message whose path contains everything."""
+    """Return the Request of a message whose path contains all information."""
     return Request(
         operation,
         message.captures.get("model", ""),
@@ -68,7 +68,8 @@ def _decode_tensorflow(message: Message, listener: ListenerSettings) -> Request:
 def _inference(operation: Operation, body: Body, message: Message, event: str) -> Request:
     parameters, nested = to_parameters(body)
     if parameters.get(SIGNATURE_NAME) == SERVING_DEFAULT and SIGNATURE_NAME not in nested:
-        # this is the default, so servers without signatures can take the request; V1 servers get it from the origin
+        # this is the default, so servers without signatures can accept the request; for V1 servers, the origin keeps
+        # the name
         parameters = {name: each for name, each in parameters.items() if name != SIGNATURE_NAME}
     named = bool(body.tensors) and bool(body.tensors[0].name)
     origin = None
@@ -117,8 +118,8 @@ def decode_request(flavor: str, message: Message, listener: ListenerSettings) ->
     """Return the canonical Request of a client's message.
 
     Raises:
-        DecodeError: the body has no tensors.
-        GatewayError: UNIMPLEMENTED for `:classify` and `:regress`.
+        DecodeError: the body has no valid tensors.
+        GatewayError: UNIMPLEMENTED if the path ends in `:classify` or `:regress`.
     """
     return DECODERS[flavor][message.pattern](message, listener)
 

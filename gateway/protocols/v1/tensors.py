@@ -3,7 +3,7 @@
 `json_bodies` splits a body (`instances`, `inputs`) into such values and stacks rows.
 
 Numbers, booleans, strings and bytes (`b64`) in rectangular lists are tensors. KServe models can use any other JSON.
-This JSON becomes BYTES of content type `json`, whose elements are JSON texts: one for each row, or a single text. A V1
+This JSON becomes BYTES of content type `json`. The elements are JSON texts, one for each row, or a single text. A V1
 body contains these texts unchanged.
 """
 
@@ -100,8 +100,8 @@ def to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> tuple[
     """Return the JSON value of a tensor, nested by its shape, in pieces. `nan` is the form of NaN and infinities.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for NaN or an infinity if `nan` is `error`, or for an element of content type
-            `json` that is not JSON. The message contains `what`.
+        GatewayError: INVALID_ARGUMENT if the tensor contains NaN or an infinity and `nan` is `error`, or an element of
+            content type `json` that is not JSON. The message contains `what`.
     """
     if tensor.datatype is not Datatype.BYTES:
         return tuple(number_pieces(tensor.array, nan, what))
@@ -120,7 +120,7 @@ def _strings(tensor: Tensor) -> Iterator[list[str]]:
 
 
 def rows_to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> list[bytes]:
-    """Return the JSON value of each row of a tensor of rank 1 or more. Raise the same errors as `to_json`."""
+    """Return the JSON value of each row of a tensor of rank 1 or more. Raise the errors of `to_json`."""
     if tensor.datatype is Datatype.BYTES:
         write = _element_writer(tensor, translate, what)
         if write is None:
@@ -147,7 +147,7 @@ def _element_writer(tensor: Tensor, translate: Translate, what: str) -> Callable
 
 
 def _checked_json(element: bytes, what: str) -> bytes:
-    """Return a JSON text after checking it, because any other text could add members to the body."""
+    """Return a JSON text after checking it, because a text that is not JSON could add members to the body."""
     try:
         orjson.loads(element)
     except orjson.JSONDecodeError as error:

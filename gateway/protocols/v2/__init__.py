@@ -1,10 +1,10 @@
 """V2, the Open Inference Protocol, which KServe, Triton, MLServer and other servers use.
 
-Two transports carry the same operations: `rest/` (JSON over HTTP/1.1) and `grpc/`. In each folder, `server.py` is the
+Two transports have the same operations: `rest/` (JSON over HTTP/1.1) and `grpc/`. In each folder, `server.py` is the
 client side and `client.py` the upstream side. This folder contains the code that both transports share.
 
 The specification is KServe's "Predict Protocol - Version 2", `docs/predict-api/v2/required_api.md` of
-https://github.com/kserve/kserve. Quotations in this package come from that document. Its successor is the Open
+https://github.com/kserve/kserve. Quotations in this package come from this document. Its successor is the Open
 Inference Protocol in https://github.com/kserve/open-inference-protocol. The extensions are Triton's, described in
 `docs/protocol` of https://github.com/triton-inference-server/server.
 """
@@ -48,7 +48,7 @@ def _traits(flavors: ServerTypes, own_extensions: tuple[str, ...]) -> Traits:
     return Traits(
         wire=Wire(streams=True),
         models=Models(
-            versions=bool,  # any string; the server type Triton allows only integers
+            versions=bool,  # versions can be any string; the server type Triton allows only integers
             platform="v2",
         ),
         servers=Servers(
@@ -106,7 +106,7 @@ V2_GRPC = replace(
     _GRPC,
     emulated_servers={
         TRITON: _GRPC,
-        # typed requests get typed responses, whatever the backend sends, so the response must be decoded
+        # typed requests receive typed responses, whatever the backend sends, so the gateway must decode the response
         MLSERVER: replace(_GRPC, encode_response=partial(grpc_server.encode_response, typed=True), relay=None),
     },
 )

@@ -1,4 +1,4 @@
-"""V2 extensions, under the names that servers list in their metadata.
+"""Defines V2 extensions, under the names that servers list in their metadata.
 
 The codecs of both transports use this module to check that a server has the extension that an operation needs.
 """
@@ -54,9 +54,9 @@ def check_operation(operation: Operation, target: Target) -> None:
 
 
 def check_outputs(outputs: tuple[RequestedOutput, ...], target: Target) -> None:
-    """If an output is requested with `classification`, check that the server supports that extension.
+    """If the request contains an output with `classification`, check that the server supports this extension.
 
-    Raises the same errors as `check_operation`."""
+    Raise the errors of `check_operation`."""
     for output in outputs:
         if CLASSIFICATION in output.parameters:
             _check(CLASSIFICATION, f"parameter {CLASSIFICATION} of output {output.name!r}", target)
@@ -65,7 +65,7 @@ def check_outputs(outputs: tuple[RequestedOutput, ...], target: Target) -> None:
 def check_parameters(parameters: Parameters, target: Target) -> None:
     """If the request contains a priority, check that the server supports `schedule_policy`.
 
-    Raises the same errors as `check_operation`."""
+    Raise the errors of `check_operation`."""
     if PRIORITY in parameters:
         _check(SCHEDULE_POLICY, f"parameter {PRIORITY}", target)
 
@@ -92,7 +92,7 @@ READY = "READY"
 def index_entries(models: tuple[ModelEntry, ...], request: Request) -> list[ModelEntry]:
     """Return the models for the response to a repository index request.
 
-    If `ready` is set in the request, omit models that are known not to be ready."""
+    If the request sets `ready`, omit models that are known to be unready."""
     return [each for each in models if not request.parameters.get("ready") or each.state in ("", READY)]
 
 
@@ -100,8 +100,8 @@ def index_entries(models: tuple[ModelEntry, ...], request: Request) -> list[Mode
 
 
 def config_for_client(request: Request, config: Mapping[str, object]) -> dict[str, object]:
-    """Return a model's configuration with the model name that the client used. Triton also names instance groups after
-    the model."""
+    """Return a model's configuration with the model name that the client used. The function also renames instance
+    groups, because Triton names them after the model."""
     backend, client = config.get("name"), request.model
     if not backend or not client or backend == client:
         return dict(config)
@@ -123,12 +123,12 @@ def _rename_group(group: object, own_name: re.Pattern[str], client: str) -> obje
 
 def refuse_shared_memory_request(kind: str, message: Message, listener: ListenerSettings) -> Request:
     """Reject a request for the shared memory extension of this `kind` (system, cuda, tpu) with an error that mentions
-    it.
+    the kind.
 
-    The gateway serves the paths and methods of these extensions only to return this error: a backend cannot access the
-    client's memory.
+    The gateway serves the paths and methods of these extensions only to return this error, because a backend cannot
+    access the client's memory.
 
     Raises:
-        GatewayError: always UNIMPLEMENTED.
+        GatewayError: UNIMPLEMENTED in every case.
     """
     raise unsupported(f"{kind} shared memory cannot cross the gateway; send the tensors' data in the request")

@@ -1,4 +1,4 @@
-"""V2 server types: how the gateway detects each, and which model versions each can have."""
+"""Defines the V2 server types, how the gateway detects each type, and which model versions each type can have."""
 
 from gateway.core.errors import not_found
 from gateway.core.models import ServerInfo
@@ -16,8 +16,8 @@ PLAIN = "plain"
 TYPED = "typed"
 """A plain server that reads only typed `contents` over gRPC.
 
-The server ignores raw contents, and runs the model without data. AMD's server is one, and is detected by its name.
-TorchServe is another, but has no server metadata, so set `flavor` for it."""
+The server ignores raw contents, and runs the model without data. The gateway detects AMD's server by its name.
+TorchServe is also of this type, but has no server metadata, so set `flavor` for it."""
 
 BINARY_EXTENSION = "binary_tensor_data"
 
@@ -54,7 +54,7 @@ _VERSIONS = {
 def check_version(version: str, target: Target) -> None:
     """Check that a server of the target's type can have this `version`.
 
-    The specification allows any string. An empty string means that no version is requested.
+    The specification allows any string. An empty string means that the request contains no version.
 
     Raises:
         GatewayError: NOT_FOUND if this server type cannot have the version.

@@ -192,7 +192,7 @@ def _infer_body(model: DescribedModel | None) -> Content:
 
 
 def _tensors(each: list[Schema], otherwise: Schema, *, exactly: bool) -> Schema:
-    """Return the schema of a list of tensors that each match one of these schemas."""
+    """Return the schema of a list of tensors, each of which matches one of these schemas."""
     if not each:
         return list_of(otherwise)
     items = each[0] if len(each) == 1 else {"oneOf": each}

@@ -1,16 +1,16 @@
-"""Checks of tensors that REST and gRPC share: datatype, shape, and that the raw bytes match them. Also MLServer's
-marks. Tensors that would crash a model server are rejected.
+"""Checks the datatypes, shapes and raw bytes of tensors, for REST and gRPC, and handles MLServer's marks. The checks
+reject tensors that would crash a model server.
 
-The mark of a tensor is its parameter `content_type`. It tells MLServer's clients and servers how the tensor's elements
-are written.
+The mark of a tensor is its parameter `content_type`. It defines how MLServer's clients and servers write the tensor's
+elements.
 
 | mark | elements |
 |---|---|
-| `base64` | BYTES that are base64 text, over REST and gRPC alike; a model gets the decoded bytes |
+| `base64` | BYTES that are base64 text, over both REST and gRPC; a model receives the decoded bytes |
 | `np`, `str` | numbers for numpy, strings: the mark changes nothing, and the gateway only forwards it |
 
-A Tensor contains the decoded elements, and the mark as its `content_type`. V2 servers and clients therefore get the
-base64 text with the mark, and other protocols get the elements without the mark. Triton and KServe do not support
+A Tensor contains the decoded elements, and the mark as its `content_type`. V2 servers and clients therefore receive the
+base64 text with the mark, and other protocols receive the elements without the mark. Triton and KServe do not support
 marks, so base64 is ordinary text for them. The gateway treats marks that are not in this table (`pd`, `datetime`, a
 model's own marks) as ordinary parameters.
 
@@ -40,8 +40,8 @@ MAX_BYTES = 2**63 - 1
 
 
 def read_datatype(given: object, what: str) -> Datatype:
-    """Return the Datatype with the name `given`, in uppercase, as in the specification. Raises DecodeError for other
-    names."""
+    """Return the Datatype with the name `given`, which must be in uppercase, as in the specification. Raise DecodeError
+    for any other name."""
     datatype = DATATYPES.get(given) if isinstance(given, str) else None
     if datatype is None:
         raise DecodeError(f"{what}: datatype must be one of {', '.join(DATATYPES)}, not {shown(given)}")
@@ -49,9 +49,9 @@ def read_datatype(given: object, what: str) -> Datatype:
 
 
 def read_shape(given: object, datatype: Datatype, what: str) -> Shape:
-    """Return the shape in `given`, which must be at most 32 integers of at least 0.
+    """Return the shape in `given`, which must consist of at most 32 integers of at least 0.
 
-    Their product, without zeros, must be less than 2^63 bytes.
+    The product of the nonzero integers must correspond to less than 2^63 bytes.
 
     Raises:
         DecodeError: `given` is anything else.
@@ -69,7 +69,7 @@ def read_shape(given: object, datatype: Datatype, what: str) -> Shape:
 
 
 def read_dimensions(given: object, what: str) -> Shape:
-    """Return the shape in a model's metadata, where -1 is a dimension of any size. Raises DecodeError for anything
+    """Return the shape in a model's metadata, in which -1 is a dimension of any size. Raise DecodeError for anything
     else."""
     if not isinstance(given, list) or any(type(each) is not int or each < -1 for each in given):
         raise DecodeError(f"{what}: shape must be a list of integers of at least -1, not {shown(given)}")
@@ -77,10 +77,11 @@ def read_dimensions(given: object, what: str) -> Shape:
 
 
 def check_size(shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
-    """Check that a tensor will take at most `limit` bytes in raw form, before it is converted to raw form.
+    """Check, before a tensor is converted to raw form, that it will take at most `limit` bytes in this form.
 
-    Data can be smaller in the message: `0,` in JSON is two bytes, and a zero in protobuf is one byte, but both are
-    eight bytes as raw FP64. A BYTES element counts as the four bytes of its length.
+    Data can be smaller in the message than in raw form. `0,` in JSON takes two bytes, and a zero in protobuf takes one
+    byte, but as raw FP64, both take eight bytes. A BYTES element counts as four bytes, which are the size of its length
+    prefix.
 
     Raises:
         GatewayError: RESOURCE_EXHAUSTED if the tensor is larger.
@@ -118,21 +119,22 @@ def _check_elements(data: Buffer, shape: Shape, what: str) -> None:
 
 def _check_booleans(data: Buffer, what: str) -> None:
     octets = np.frombuffer(data, np.uint8)
-    # Triton reads 2 as true; other servers crash or forward it
+    # Triton reads 2 as true; other servers crash or forward the byte
     if octets.max() > 1:
         at = int(np.argmax(octets > 1))
         raise DecodeError(f"{what}: element {at} of BOOL is the byte {octets[at]}, expected 0 or 1")
 
 
 WIDER = {Datatype.FP16: Datatype.FP32, Datatype.BF16: Datatype.FP32}
-"""The datatypes that a protocol or server might not support, and for each a wider datatype that represents all its
+"""A map from each datatype that a protocol or server might not support to a wider datatype that represents all its
 values."""
 
 
 def widen(tensor: Tensor, lacking: frozenset[Datatype]) -> Tensor:
-    """Return the tensor in a wider datatype if the receiver does not support the tensor's own (if it is in `lacking`).
+    """Return the tensor in a wider datatype if the receiver does not support the tensor's own datatype, which is then
+    in `lacking`.
 
-    In that case, the parameter `gateway_datatype` contains the original datatype."""
+    The parameter `gateway_datatype` of a widened tensor contains the original datatype."""
     if tensor.datatype not in lacking:
         return tensor
     wide = make_tensor(tensor.name, tensor.array, WIDER[tensor.datatype])
@@ -150,7 +152,7 @@ MARKS = frozenset({BASE64, "np", "str"})
 def take_mark(parameters: dict[str, ParameterValue], datatype: Datatype) -> str:
     """Remove the mark of a tensor and return it.
 
-    The result is empty if the tensor has no mark, or if this parameter has a value that is not a mark."""
+    The result is empty if the tensor has no mark, or if the value of this parameter is not a mark."""
     mark = parameters.get(MARK)
     if not isinstance(mark, str) or mark not in MARKS or (mark == BASE64 and datatype is not BYTES):
         return ""
@@ -161,7 +163,7 @@ def take_mark(parameters: dict[str, ParameterValue], datatype: Datatype) -> str:
 def decoded_base64(texts: Buffer, what: str) -> bytes:
     """Return the elements, decoded from base64.
 
-    Raises DecodeError if an element is not base64. The message refers to the tensor as `what`."""
+    Raise DecodeError if an element is not base64. The message refers to the tensor as `what`."""
     try:
         return bytes_elements.pack(b64decode(each, validate=True) for each in _each(texts))
     except (Base64Error, ValueError) as error:
@@ -178,8 +180,9 @@ def _each(elements: Buffer) -> Iterable[bytes]:
 
 
 def as_written(tensors: Sequence[Tensor], translate: Translate) -> list[Tensor]:
-    """Return tensors with their marks as parameters, for messages that carry bytes unchanged: gRPC and binary data.
-    Tensors with the mark `base64` are encoded again, because V2 servers and clients expect the text with its mark.
+    """Return tensors with their marks as parameters, for messages that contain bytes unchanged: gRPC and binary data.
+    The function encodes tensors with the mark `base64` again, because V2 servers and clients expect the text with its
+    mark.
 
     If the route sets `bytes: base64`, bytes are base64 only in JSON, so these messages contain the bytes without the
     mark."""

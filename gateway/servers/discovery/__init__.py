@@ -1,2 +1,2 @@
-"""Discovery of backend endpoints while the gateway runs: DNS, SRV records, files, and servers that register themselves.
-This package does not import backends: a Source reports addresses, and the caller applies them."""
+"""Discovers backend endpoints while the gateway runs: through DNS, SRV records, files, and servers that register
+themselves. This package does not import backends: a Source reports addresses, and the caller applies them."""

@@ -1,5 +1,6 @@
-"""`discovery: {dns: all}`: every IP address of a host name is a separate endpoint. `discovery: {srv: NAME}`: DNS SRV
-records (RFC 2782), which contain hosts and ports, and require the package dnspython."""
+"""Implements `discovery: {dns: all}`, which makes every IP address of a host name a separate endpoint. Also implements
+`discovery: {srv: NAME}`, which uses DNS SRV records (RFC 2782) with hosts and ports, and requires the package
+dnspython."""
 
 import asyncio
 import logging
@@ -21,9 +22,9 @@ error."""
 
 
 class DnsName:
-    """The IP addresses of `host`, the host in `address`, from the system's resolver.
+    """The IP addresses that the system's resolver returns for `host`, the host in `address`.
 
-    If the name has no address, the lookup fails, and the last addresses stay in use. If `may_be_empty` is set, the
+    If the name has no address, the lookup fails, and the last addresses stay in use. If `may_be_empty` is True, the
     result is empty instead, because Kubernetes returns no address for a headless Service without ready pods.
     """
 
@@ -60,7 +61,7 @@ def at_ip(address: str, host: str, ip: str) -> str:
 class SrvRecords:
     """The targets in the SRV records of `name` that have the lowest priority number. Weights have no effect.
 
-    The gateway looks up the records when their TTL ends, but at most once in `interval` seconds. `resolver` replaces
+    The gateway looks up the records when their TTL expires, but at most once in `interval` seconds. `resolver` replaces
     the default resolver, which uses /etc/resolv.conf."""
 
     def __init__(self, name: str, interval: float, check: CheckAddress, resolver: "Resolver | None" = None) -> None:

@@ -1,8 +1,9 @@
-"""`discovery: {files: GLOB}`: files with one address per line, in the format that UM-Bridge servers on HPC systems use.
+"""Implements `discovery: {files: GLOB}`, which reads files with one address per line, in the format that UM-Bridge
+servers on HPC systems use.
 
-The gateway opens and reads the files again in every interval. The gateway ignores modification times, because network
-file systems cache them, and does not use change notifications (inotify), because changes by other machines cause none.
-Only opening a file makes an NFS client query its server.
+The gateway opens and reads the files again in every interval, because only opening a file makes an NFS client query its
+server. The gateway ignores modification times, because network file systems cache them. It does not use change
+notifications (inotify), because changes by other machines cause no notifications.
 """
 
 import asyncio
@@ -30,24 +31,24 @@ MOST_FILES = MOST_ADDRESSES
 MAX_TOTAL = 4 * 2**20
 """The maximum size of all files together, in bytes."""
 MOST_BAD_LINES = 100
-"""The number of invalid lines after which the rest of a file is ignored."""
+"""The number of invalid lines after which the gateway ignores the rest of a file."""
 EMPTIED = "it is empty, so the gateway keeps its previous addresses; remove the file, or write a line such as `# none`"
 LONGEST_TEXT = 100
 """The maximum length of an invalid line in the log, in characters."""
 
 
 class AddressFiles:
-    """The addresses in the files that match `pattern`. Blank lines and lines that begin with `#` are ignored.
+    """Reads the addresses in the files that match `pattern`. Blank lines and lines that begin with `#` are ignored.
 
     - If a file disappears, its addresses are removed. If a file exists but is unreadable or empty, its last addresses
       stay in use.
-    - A file whose text is a prefix of the previous text might be incomplete. Its missing addresses are removed after
-      two reads with the same text.
-    - A last line without a newline might be incomplete, because not every program writes a whole line in one step. The
-      line counts if two consecutive reads find the same text.
-    - A line that `check` rejects is ignored, and logged once.
-    - If there are more than MOST_FILES files or MAX_TOTAL bytes, the gateway reads only the first files, in the order
-      of their names, and logs one line.
+    - A file whose text is a prefix of the previous text might be incomplete. The addresses that are now missing are
+    removed after two reads with the same text.
+    - A last line without a newline might be incomplete, because some programs write a line in several steps. The line
+    counts if two consecutive reads find the same text.
+    - The gateway ignores a line that `check` rejects, and logs the line once.
+    - If the files exceed MOST_FILES or MAX_TOTAL bytes, the gateway reads only the first files, sorted by name, and
+    logs one line.
     """
 
     def __init__(self, backend: str, pattern: str, interval: float, check: CheckAddress) -> None:
@@ -61,7 +62,7 @@ class AddressFiles:
         self._parsed: dict[str, _Parsed] = {}
         """The parsed contents in use, by path."""
         self._told: set[tuple[str, int, str]] = set()
-        """The problems that were logged: file, line (0: the file itself), text."""
+        """The logged problems: file, line (0 for the file itself), text."""
         self._reading: asyncio.Future[FilesRead] | None = None
         self.pause = interval
         self.description = f"files {pattern}"
@@ -95,7 +96,8 @@ class AddressFiles:
         return frozenset(map(Found, list(found)[: MOST_ADDRESSES + 1]))
 
     def _parse(self, before: Mapping[str, str]) -> Iterator[None]:
-        """Parse the contents that have changed since `before`, one line per step, until enough addresses are found."""
+        """Parse the contents that have changed since `before`, one line per step, until the limit of addresses is
+        reached."""
         parsed: dict[str, _Parsed] = {}
         found: set[str] = set()
         for path, text in sorted(self._contents.items()):
@@ -147,8 +149,8 @@ class AddressFiles:
 
 
 class _Parsed:
-    """The addresses in one file, and the problems with its lines. `is_settled` is True if the previous read found the
-    same content."""
+    """The addresses in one file, and the problems with the file's lines. `is_settled` is True if the previous read
+    found the same content."""
 
     def __init__(self, text: str, *, is_settled: bool) -> None:
         self.text, self.is_settled = text, is_settled
@@ -158,7 +160,7 @@ class _Parsed:
 
 @frozen
 class FilesRead:
-    """The contents of files, and the reasons for failed reads, both by path. `left_out` contains the files beyond the
+    """The contents of files, and the reasons for failed reads, both by path. `left_out` describes the files beyond the
     limits."""
 
     contents: Mapping[str, str]
@@ -170,7 +172,7 @@ def read_files(pattern: str) -> FilesRead:
     """Read the files that match `pattern`.
 
     Raises:
-        OSError: the directory is not readable, so the files might still exist.
+        OSError: the directory is unreadable, and the files might still exist.
     """
     contents: dict[str, str] = {}
     unreadable: dict[str, str] = {}
@@ -182,7 +184,7 @@ def read_files(pattern: str) -> FilesRead:
         try:
             text = _content(path)
         except FileNotFoundError:
-            continue  # the file was removed after the directory listing
+            continue  # another program removed the file after the directory listing
         except OSError as error:
             unreadable[path] = error.strerror or str(error)
             continue

@@ -1,4 +1,4 @@
-"""`discovery: {register: {...}}`: servers register themselves with the gateway, and renew their leases."""
+"""Implements `discovery: {register: {...}}`: servers register themselves with the gateway, and renew their leases."""
 
 import asyncio
 import hmac
@@ -21,7 +21,7 @@ class TooManyLeasesError(Exception):
 
 @frozen
 class Lease:
-    """The registration of one address until `ends_at`. `seconds` is the granted duration."""
+    """The registration of one address until `ends_at`. `seconds` is the granted duration, in seconds."""
 
     id: str
     address: str
@@ -30,8 +30,8 @@ class Lease:
 
 
 class Leases:
-    """The leases of one backend, each at most `longest` seconds long. `place` converts an address to a key that is the
-    same for all spellings of the address, and raises ValueError for an invalid address. Each key has at most one
+    """The leases of one backend, each at most `longest` seconds long. `place` converts an address to a key, which is
+    the same for all spellings of the address, and raises ValueError if the address is invalid. Each key has at most one
     lease."""
 
     def __init__(
@@ -60,12 +60,12 @@ class Leases:
         return lease_id in self._leases
 
     def take(self, address: str, seconds: float | None = None) -> Lease:
-        """Grant a lease for `address`, or renew its current lease, and return the lease. The duration is `seconds`; the
-        maximum and the default are `longest`.
+        """Grant a lease for `address`, or renew its current lease, and return the lease. The lease lasts `seconds`
+        seconds, or `longest` seconds if `seconds` is longer or None.
 
         Raises:
             ValueError: the address is invalid.
-            TooManyLeasesError: the lease would be new, and there are already MOST_LEASES leases.
+            TooManyLeasesError: the lease would be new, and the backend already has MOST_LEASES leases.
         """
         place = self._place(address)
         self.expire()
@@ -78,20 +78,20 @@ class Leases:
         return self._grant(lease_id, address, seconds)
 
     def renew(self, lease_id: str, seconds: float | None = None) -> Lease:
-        """Renew the lease, starting now. Raise KeyError for an unknown or expired id."""
+        """Renew the lease, starting now. Raise KeyError if the id is unknown or expired."""
         self.expire()
         return self._grant(lease_id, self._leases[lease_id].address, seconds)
 
     def inherit(self, other: "Leases") -> None:
         """Take over the leases of `other`, which uses the same clock, except leases of addresses that are invalid for
-        this object. Leases are not extended."""
+        this object. The leases keep their end times."""
         for lease in other._leases.values():
             with suppress(ValueError):
                 self._ids[self._place(lease.address)] = lease.id
                 self._leases[lease.id] = lease
 
     def end(self, lease_id: str) -> None:
-        """End a lease. Does nothing for an unknown id."""
+        """End a lease. Do nothing if the id is unknown."""
         if lease_id in self._leases:
             del self._ids[self._place(self._leases.pop(lease_id).address)]
 
@@ -112,8 +112,8 @@ async def _any_address(address: str) -> None:
 
 
 class Registrations:
-    """The registered servers of one backend. `report` is called with their addresses after every change, including the
-    expiry of a lease. Anyone with `token` can register. `check` raises ValueError for an address that is not
+    """The registered servers of one backend. The callback of `on_change` receives their addresses after every change,
+    including the expiry of a lease. Anyone with `token` can register. `check` raises ValueError if an address is not
     allowed."""
 
     def __init__(
@@ -132,7 +132,7 @@ class Registrations:
         self._timer: asyncio.TimerHandle | None = None
 
     def on_change(self, report: Callable[[frozenset[Found]], None]) -> None:
-        """Set the callback that gets the addresses after a change."""
+        """Set the callback that receives the addresses after every change."""
         self._report = report
 
     def allows(self, token: str) -> bool:

@@ -1,4 +1,4 @@
-"""The interface of a discovery source, and the loop that polls it."""
+"""Defines the interface of a discovery source, and the loop that polls a source."""
 
 import asyncio
 import logging
@@ -17,17 +17,17 @@ LOOK_SECONDS = 5.0
 """The maximum duration of one lookup, in seconds."""
 
 MOST_ADDRESSES = 1000
-"""The maximum number of addresses that a backend gets from all its sources. The number is limited because each address
-needs its own connections, health state and probes. A source with more addresses reports at least one more than this
-limit."""
+"""The maximum number of addresses that a backend accepts from all its sources. The limit exists because each address
+requires its own connections, health state and probes. A source with more addresses reports at least one address more
+than this limit."""
 
 
 @frozen
 class Found:
     """An address that discovery found.
 
-    `address` is in the format of a backend's `endpoints`. If `ip` is not empty, it is the host's IP address to connect
-    to, and `text` is the address with this IP instead of the host name, for logs."""
+    `address` is in the format of a backend's `endpoints`. If `ip` is not empty, the gateway connects to this IP address
+    of the host. In logs, `text` is then the address with the IP address instead of the host name."""
 
     address: str
     ip: str = ""
@@ -38,11 +38,11 @@ class Found:
 
 
 CheckAddress: TypeAlias = Callable[[str], object]
-"""Raises ValueError, with the reason, if the backend's transport cannot connect to an address."""
+"""A function that raises ValueError, with the reason, if the backend's transport cannot connect to an address."""
 
 
 class LookupFailedError(Exception):
-    """A lookup in a Source failed (the message says why). The Source's last result stays valid."""
+    """A lookup in a Source failed. The message says why. The Source's last result stays valid."""
 
 
 class Source(typing.Protocol):
@@ -78,16 +78,16 @@ class Watcher:
         self._found: frozenset[Found] | None = None
 
     def inherit(self, others: "Iterable[Watcher]") -> None:
-        """Start with the last addresses of the Watcher in `others` with the same source and backend, if any, because
-        the first lookup of this Watcher can fail."""
+        """Start with the last addresses of the Watcher in `others` that has the same source and backend, if any,
+        because the first lookup of this Watcher can fail."""
         for other in others:
             same = (other._backend, other._source.description) == (self._backend, self._source.description)
             if same and other._found is not None:
                 self._reported(other._found)
 
     async def look(self) -> None:
-        """Look up the addresses once, and report them. A failure changes nothing. If consecutive lookups fail, only the
-        first failure is logged."""
+        """Look up the addresses once, and report them. A failed lookup changes nothing. If consecutive lookups fail,
+        only the first failure is logged."""
         try:
             async with asyncio.timeout(self._seconds):
                 found = await self._source.look()
@@ -104,7 +104,8 @@ class Watcher:
             self._reported(found)
 
     async def run(self, sleep: Callable[[float], typing.Awaitable[None]] = asyncio.sleep) -> None:
-        """Look up the addresses repeatedly, with the Source's pause in between, until the task is cancelled."""
+        """Look up the addresses repeatedly, with the Source's pause between two lookups, until the task is
+        cancelled."""
         while True:
             await sleep(self._source.pause)
             with log_and_continue(f"taking over what {self._source.description} has for backend {self._backend!r}"):

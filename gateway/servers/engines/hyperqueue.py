@@ -1,4 +1,4 @@
-"""Jobs on HyperQueue, through its Python client.
+"""Runs jobs on HyperQueue, through its Python client.
 
 The client can only submit jobs and count successes and failures. Each job therefore runs under a watcher
 (`gateway.servers.watcher`), which stops the job and reports its end. The engine and the watcher communicate through a
@@ -36,7 +36,7 @@ REQUIRES = "HyperQueue's Python client (pip install 'modelglot[hpc]')"
 
 CLIENT = Path(watcher.__file__).with_name("hyperqueue_client.py")
 LEASE = 60.0
-"""The time after which a job ends if its gateway is dead, in seconds."""
+"""The time after which a job ends if its gateway has died, in seconds."""
 ANSWER = 30.0
 """Maximum time for one response from HyperQueue, in seconds."""
 SCRIPT = 32 * 1024
@@ -97,16 +97,16 @@ OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 }
 """The supported options of `hq submit`, with the key and the value of each in a request."""
 IGNORED = {"--stdout", "--stderr", "--cwd", "--directives"}
-"""Options that the gateway sets itself, because it must know where the output is."""
+"""Options that the gateway sets itself, because it must be able to find the output."""
 
 
 def request(job: Job) -> dict[str, Any]:
     """Return the request for `job`, with the keys of `submit` in `hyperqueue_client`, and `time_limit` (seconds or
-    None), which the watcher enforces, because the Python client has no option for it. The job's options take precedence
-    over its script, and the script over the job's Resources.
+    None). The watcher enforces the time limit, because the Python client has no option for it. The job's options take
+    precedence over its script, and the script takes precedence over the job's Resources.
 
-    Raise RefusedError for an option that the Python client does not support, because a server without the requested
-    resources is useless."""
+    Raise RefusedError if the Python client does not support an option, because a server without the requested resources
+    is useless."""
     wanted = job.resources
     resources = {"gpus/nvidia": wanted.gpus, "mem": None if wanted.memory is None else -(-wanted.memory // MIB)}
     asked = {
@@ -186,8 +186,8 @@ class PythonClient:
         return {each: Counts(*counts) for each, counts in answer.items()}
 
     async def ask(self, what: str, **rest: Any) -> Any:
-        """Return the process's response to a query. Raises EngineError."""
-        # If the caller is cancelled, the response must still be read from the pipe.
+        """Return the process's response to a query. Raise EngineError if the query fails."""
+        # If the caller is cancelled, this process must still read the response from the pipe.
         return await outlived_by(spawn(self._exchange(what, rest)))
 
     async def close(self) -> None:
@@ -228,7 +228,7 @@ class PythonClient:
             stderr=asyncio.subprocess.DEVNULL,
             env={**os.environ, "RUST_BACKTRACE": "0"},
             limit=16 * MIB,
-            start_new_session=True,  # so Ctrl-C in the gateway's terminal does not stop it
+            start_new_session=True,  # so Ctrl-C in the gateway's terminal does not stop the process
         )
 
     async def _end(self) -> None:
@@ -241,17 +241,17 @@ class PythonClient:
 
 
 class HyperQueueEngine:
-    """The jobs at one HyperQueue server. The server's folder identifies it; the default is the folder that `hq`
-    uses.
+    """Runs jobs at one HyperQueue server. The server's folder identifies the server; the default is the folder that
+    `hq` uses.
 
-    The folder of HyperQueue's current run contains the folder of each job, by id, for a restarted gateway that knows
-    only ids. A new server starts again with id 1, in another folder. A job whose folder is not below `state` belongs to
-    another gateway."""
+    The folder of HyperQueue's current run contains the path of each job's folder, by id, for a restarted gateway that
+    has only ids. A new server starts again with id 1, in another folder. A job whose folder is not below `state`
+    belongs to another gateway."""
 
     def __init__(self, directory: Path | None, *, lease: float | None = LEASE, state: Path = Path("/")) -> None:
-        """Create the engine. `lease` is the time in seconds after which jobs end if their gateway is dead; if it is
-        None, they continue. `state` is the parent folder of all job folders. Raise RefusedError if the Python client is
-        not installed."""
+        """Create the engine. `lease` is the time in seconds after which jobs end if their gateway has died, or None if
+        jobs continue. `state` is the parent folder of all job folders. Raise RefusedError if the Python client is not
+        installed."""
         if not is_installed():
             raise RefusedError(f"hyperqueue: it needs {REQUIRES}, which is not there")
         if directory is None and (named := os.environ.get("HQ_SERVER_DIR")):
@@ -261,9 +261,9 @@ class HyperQueueEngine:
         self._state = state.absolute()
         self._server = PythonClient(directory)
         self._folders: dict[str, Path] = {}
-        """The folder shared by engine and watcher, for each job that has not ended."""
+        """The folder that engine and watcher share, for each job that has not ended."""
         self._beats: dict[str, tuple[float, float]] = {}
-        """The modification time of a job's state file, and when this time was first seen."""
+        """The modification time of each job's state file, and when the engine first saw this time."""
         self._renewing: asyncio.Task[None] | None = None
 
     async def submit(self, job: Job) -> str:
@@ -282,7 +282,7 @@ class HyperQueueEngine:
             self._folders[id_] = folder
             await asyncio.to_thread(self._note, id_, folder)
         except BaseException as error:
-            # Whether or not the job was submitted, it does not run without its lease.
+            # Even if the job was submitted, it does not run without its lease.
             _unlink(folder / "lease")
             if isinstance(error, OSError):
                 raise EngineError(f"hyperqueue: submit: {error}") from None
@@ -301,8 +301,8 @@ class HyperQueueEngine:
     async def cancel(self, ids: Collection[str]) -> None:
         waiting = await asyncio.to_thread(lambda: [each for each in ids if self._take_lease(each)])
         if waiting and shutil.which("hq"):
-            # The Python client cannot cancel jobs. If `hq` is missing, the jobs stay in the queue, and end when a
-            # worker starts them.
+            # The Python client cannot cancel jobs. If `hq` is missing, the jobs stay in the queue until a worker starts
+            # them, and then end.
             where = () if self._directory is None else ("--server-dir", str(self._directory))
             await run("hyperqueue", "hq", *where, "job", "cancel", ",".join(waiting), seconds=ANSWER)
 
@@ -356,7 +356,7 @@ class HyperQueueEngine:
             self._folders.pop(id_, None)
             self._beats.pop(id_, None)
             _unlink(self._place(id_))
-            if is_ended:  # a watcher that still runs, or that HyperQueue starts later, needs the folder
+            if is_ended:  # otherwise, a watcher that still runs, or that HyperQueue starts later, needs the folder
                 shutil.rmtree(folder, ignore_errors=True)
         return report
 
@@ -407,14 +407,14 @@ class HyperQueueEngine:
 
 
 def _start_watcher(folder: Path) -> list[str]:
-    """Return the command that starts the watcher with this process's Python if the node has it, and otherwise with the
-    node's own Python."""
+    """Return the command that starts the watcher with this process's Python if the node has it, or else with the node's
+    own Python."""
     start_ = 'python=$1; shift; [ -x "$python" ] || python=python3; exec "$python" -I -S "$@"'
     return ["/bin/sh", "-c", start_, "watcher", sys.executable, str(folder / "watcher.py"), str(folder)]
 
 
 def _rewrite(path: Path, text: str) -> None:
-    """Write a file only if it already exists, so a removed lease stays removed."""
+    """Write a file only if it already exists. A removed lease thus stays removed."""
     with contextlib.suppress(OSError), path.open("r+", encoding="utf-8") as file:
         file.write(text)
         file.truncate()

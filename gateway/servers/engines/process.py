@@ -1,5 +1,5 @@
 """Runs model servers as processes on this machine. Every model server has a watcher (`gateway.servers.watcher`). The
-server's processes end with the watcher. The watcher ends with the gateway, unless the jobs are kept.
+server's processes end with the watcher, and the watcher ends with the gateway, unless jobs are kept.
 
 A job id consists of the watcher's process id, the watcher's start time, and the name of the job's folder.
 """
@@ -39,7 +39,7 @@ def start(settings: ServersSettings) -> Engine:
 
 
 class ProcessEngine:
-    """Runs jobs on this machine. `folder` contains a folder for each watcher."""
+    """Runs jobs as processes on this machine. `folder` contains a folder for each watcher."""
 
     def __init__(self, folder: Path, *, keep: bool = False, grace: float = GRACE) -> None:
         self._folder = folder
@@ -82,7 +82,7 @@ class ProcessEngine:
         )
 
     async def find(self, names: Collection[str]) -> Mapping[str, str]:
-        """Find the jobs by the command lines of their watchers."""
+        """Find the jobs through the command lines of their watchers."""
         return await asyncio.to_thread(self._find, names) if names else {}
 
     def _find(self, names: Collection[str]) -> dict[str, str]:
@@ -131,7 +131,8 @@ class ProcessEngine:
         return pid.isdecimal() and began != "" and watcher.start_time(int(pid)) == began
 
     def _end_group(self, state: Mapping[str, Any]) -> None:
-        """Kill the processes of a job whose watcher was killed. The job's command itself has ended with the watcher."""
+        """Kill the remaining processes of a job whose watcher was killed. The job's command itself has ended with the
+        watcher."""
         group = state.get("group")
         if isinstance(group, int) and group > 1:
             began = watcher.start_time(group)
@@ -155,7 +156,7 @@ class ProcessEngine:
         self._report(job)
 
     async def close(self) -> None:
-        """Detach from the jobs. Jobs that are not kept end, because their watchers notice that the gateway is gone."""
+        """Detach from the jobs. Jobs that are not kept end, because their watchers detect that the gateway is gone."""
         for process in self._watchers.values():
             if process.stdin is not None:
                 process.stdin.close()
@@ -164,7 +165,7 @@ class ProcessEngine:
 
 
 def _watcher_of(folder: Path) -> int | None:
-    """Return the process id of the watcher of the job in `folder`, or None if it has no watcher."""
+    """Return the process id of the watcher for the job in `folder`, or None if the job has no watcher."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if (entry / "cmdline").read_bytes().endswith(f"\0{folder}\0".encode()):
@@ -173,7 +174,7 @@ def _watcher_of(folder: Path) -> int | None:
 
 
 async def _ended(pid: int, seconds: float) -> None:
-    """Return when the process has ended, or after `seconds` seconds."""
+    """Return when the process has exited, or after `seconds` seconds."""
     descriptor = os.pidfd_open(pid)
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_reader(descriptor, ended.set)

@@ -1,7 +1,7 @@
-"""Jobs on SLURM, through the commands `sbatch`, `squeue`, `scontrol` and `scancel`.
+"""Runs jobs on SLURM, through the commands `sbatch`, `squeue`, `scontrol` and `scancel`.
 
-This engine uses `squeue --Format` instead of `squeue --json`, because the JSON output contains all jobs of the cluster,
-not only the requested jobs (seen with 22.05), and its fields change with every version.
+This engine uses `squeue --Format` instead of `squeue --json`. The JSON output contains all jobs of the cluster and not
+only the requested jobs (seen with 22.05), and its fields change with every version.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ REQUIRES = "SLURM's commands (sbatch, squeue, scontrol, scancel)"
 ANSWER = 30.0
 """Maximum time for one response from SLURM, in seconds."""
 SUBMISSION = 600.0
-"""The time after which an abandoned sbatch is killed, in seconds."""
+"""The time after which the engine kills an abandoned sbatch, in seconds."""
 FIELDS = ("JobID", "State", "Reason", "EndTime", "TimeLimit", "BatchHost", "exit_code")
 SEPARATOR = "|"
 MIB = 1 << 20
@@ -49,15 +49,15 @@ def is_installed() -> bool:
 
 
 def start(settings: object) -> "SlurmEngine":
-    """Return the engine. It ignores the settings, because SLURM's commands find the cluster themselves."""
+    """Return the engine. The function ignores the settings, because SLURM's commands find the cluster themselves."""
     return SlurmEngine()
 
 
 class SlurmEngine:
-    """The jobs on the cluster that SLURM's commands use. SLURM_CONF or the site's setup selects the cluster."""
+    """Runs jobs on the cluster that SLURM's commands use. SLURM_CONF or the site's setup selects the cluster."""
 
     def __init__(self) -> None:
-        """Raise RefusedError if SLURM's commands are not installed."""
+        """Create the engine. Raise RefusedError if SLURM's commands are not installed."""
         if not is_installed():
             raise RefusedError(f"slurm: it needs {REQUIRES}; sbatch is not on the PATH")
         self._addresses: dict[str, str] = {}
@@ -119,7 +119,7 @@ class SlurmEngine:
             await self.cancel([_id(await submission)])
 
     async def _list(self, ids: Collection[str]) -> str:
-        # All states, because ended jobs stay in the list for MinJobAge seconds.
+        # Request all states, because ended jobs stay in the list for MinJobAge seconds.
         fields = ",".join(f"{field}:{SEPARATOR}" for field in FIELDS)
         words = ("--noheader", "--states=all", f"--jobs={','.join(ids)}", f"--Format={fields}")
         try:
@@ -130,7 +130,7 @@ class SlurmEngine:
             raise
 
     async def _find_addresses(self, nodes: set[str]) -> None:
-        """Look up the addresses of new nodes, because a node's SLURM name might not be resolvable."""
+        """Look up the addresses of new nodes, because a host name lookup might fail for a node's SLURM name."""
         unknown = sorted(node for node in nodes - self._addresses.keys() if node and node != "n/a")
         if not unknown:
             return
@@ -174,11 +174,11 @@ def _id(printed: str) -> str:
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of the gateway and the job. `--export=ALL` passes them to the job, whatever
-    their values are.
+    """Return the environment variables of the gateway and the job. `--export=ALL` passes these variables to the job,
+    whatever their values are.
 
-    The result omits the variables of the SLURM job in which the gateway itself might run, because SLURM would read them
-    as options."""
+    The result omits the variables of the SLURM job in which the gateway itself might run, because SLURM would interpret
+    them as options."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     kept = {name: value for name in ("SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS") if (value := os.environ.get(name))}
     return {**own, **kept, "SLURM_TIME_FORMAT": "%s", **variables}
@@ -195,7 +195,7 @@ def _options(job: Job) -> list[str]:
 
 
 def _resources(resources: Resources) -> Iterator[tuple[set[str], str]]:
-    """Yield each option, with the script options that have the same meaning."""
+    """Yield each command-line option, with the script options that have the same meaning."""
     if resources.cpus is not None:
         yield {"-c", "--cpus-per-task"}, f"--cpus-per-task={resources.cpus}"
     if resources.memory is not None:

@@ -1,4 +1,4 @@
-"""grps over brpc, upstream side."""
+"""Converts canonical Requests to grps frames over brpc, and response frames to Answers (upstream side)."""
 
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import replace
@@ -32,7 +32,7 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the frame of a request to `target`. The connector adds the correlation id.
 
     Raises:
-        GatewayError: the errors of `client.encode_request` of the parent folder. UNIMPLEMENTED if the method does not
+        GatewayError: the errors of the parent folder's `client.encode_request`; UNIMPLEMENTED if the method does not
             exist; RESOURCE_EXHAUSTED if the request exceeds the maximum frame size.
     """
     name = backend_method(request.operation)
@@ -62,8 +62,8 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     As in brpc's own client, a response without a response part is a success.
 
     Raises:
-        DecodeError: the frame is not a grps response, or not a response to the request, or metadata or readiness has an
-            attachment.
+        DecodeError: the frame is not a grps response, does not belong to the request, or is a metadata or readiness
+            response with an attachment.
         GatewayError: the error that the response reports, in its meta or in its GrpsMessage.
     """
     if not is_whole(message):

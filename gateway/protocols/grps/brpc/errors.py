@@ -1,6 +1,7 @@
-"""Errors of grps over brpc: in the GrpsMessage of a response, or in the meta of its frame as a brpc error number.
+"""Reads and writes errors of grps over brpc, which are in the GrpsMessage of a response, or in the meta of its frame as
+a brpc error number.
 
-The gateway reports an error to a client in the meta if the error occurs before it reads a GrpsMessage.
+If an error occurs before the gateway reads a GrpsMessage, it reports the error to the client in the meta.
 """
 
 import re
@@ -62,16 +63,16 @@ _REASONS: dict[int, Reason] = {
 
 # --- To clients ---
 
-# Errors that the gateway always reports in the meta, without reading the message. NOT_READY: the listener is stopping;
-# brpc's own server sends ELOGOFF, and its clients retry on another server. Otherwise, the gateway is overloaded or the
-# client is not authenticated.
+# Errors that the gateway always reports in the meta, without reading the message. NOT_READY means that the listener is
+# stopping. In this state, brpc's own server sends ELOGOFF, and its clients retry on another server. The other errors
+# mean that the gateway is overloaded or the client is not authenticated.
 _OF_THE_LISTENER = (Reason.NOT_READY, Reason.OVERLOADED, Reason.UNAUTHENTICATED)
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """Return the response that reports `error`.
 
-    If the client's message was readable, the response reports the error in a GrpsMessage, otherwise in the meta."""
+    The response reports the error in a GrpsMessage if the client's message was readable, or else in the meta."""
     if request is None and error.reason in _OF_THE_LISTENER:
         return _in_meta(error, message)
     correlation = _correlation_if_readable(message) if request is None else correlation_of(request)
@@ -138,7 +139,7 @@ _LOGOFF_VARINT = varint(ELOGOFF)
 _PREFIX = re.compile(r"(\[[^\]]*\])*\[E\d+\]\s*")
 """The prefix of a server's error message, such as `[127.0.0.1:8000][E1002]`.
 
-It consists of the server's address and the error number."""
+The prefix consists of the server's address and the error number."""
 
 
 def backend_error(meta: Protobuf) -> GatewayError:

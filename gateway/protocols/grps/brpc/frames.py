@@ -1,7 +1,4 @@
-"""baidu_std frames: header, RpcMeta, payload and attachment.
-
-The module also reads and writes the correlation id in the meta.
-"""
+"""Reads and writes baidu_std frames: header, RpcMeta, payload and attachment, and the correlation id in the meta."""
 
 from struct import Struct
 

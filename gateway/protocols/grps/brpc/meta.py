@@ -1,13 +1,13 @@
-"""The content of a request's meta, except sizes: the method that it calls, its request id and its trace.
+"""Reads and writes a request's meta, except sizes: the method that the request calls, its request id and its trace.
 
-The request id and the trace become headers of other transports, and back:
+The request id and the trace are converted to and from headers of other transports:
 
     request_id              x-request-id; if it is missing, the digits of log_id
     trace_id, span_id       the lower half of the trace id, and the parent id, of a sampled traceparent
 
 brpc's client writes the ids of its own span into a request, and brpc's server uses these three numbers unchanged for
-its own span. So span_id is the span that the request belongs to, and parent_span_id is the parent of that span. A
-server records every request that has a trace_id, so the gateway sends a trace_id only for sampled traces.
+its own span. Therefore, span_id is the span that the request belongs to, and parent_span_id is the parent of that span.
+A server records every request that has a trace_id, so the gateway sends a trace_id only for sampled traces.
 """
 
 from gateway.core.errors import DecodeError, unsupported
@@ -25,7 +25,7 @@ SERVICES = frozenset({SERVICE, "GrpsBrpcService"})
 """The names of the service. Real servers also accept the name without its package."""
 
 METHODS = {name: operation for name, operation in schema.METHODS.items() if operation is not Operation.STREAM}
-"""The methods.
+"""The operations by method name.
 
 PredictStreaming is missing because grps offers it only over gRPC. PredictByHttp is missing because real servers never
 respond to it over baidu_std."""
@@ -94,8 +94,9 @@ def read_headers(message: Message) -> Headers:
 
 
 def request_fields(record: Record, span: Span | None) -> bytes:
-    """Return the meta fields for a backend request in `span`, taken from its record, in ascending field order. If the
-    request id is a number within the range of log_id, log_id contains it too, because brpc's servers log that field."""
+    """Return the meta fields for a backend request in `span`, in ascending field order. Their values come from the
+    span's record. If the request id is a number within the range of log_id, the function also writes it to log_id,
+    because brpc's servers log that field."""
     identifier = record.id if record.telling.forwards else ""
     fields = b""
     if identifier.isdecimal() and str(number := int(identifier)) == identifier and number <= _LARGEST_LOG_ID:

@@ -1,5 +1,5 @@
-"""The payload of a frame: a GrpsMessage in protobuf or JSON (`content_type`), optionally compressed (`compress_type`)
-and with a checksum (`checksum_type`).
+"""Reads the payload of a frame: a GrpsMessage in protobuf or JSON (`content_type`), optionally compressed
+(`compress_type`) and with a checksum (`checksum_type`).
 
 The checksum covers the payload in the frame, compressed or not. brpc never compresses attachments. Snappy and CRC-32C
 need libraries that the extra `brpc` installs; gzip and zlib are in Python's standard library.
@@ -24,13 +24,13 @@ _PROTOBUF = 0
 _JSON = (1, 2)
 """The content types of brpc's own JSON mapping and protobuf's JSON mapping. brpc 1.17 accepts both in requests.
 
-Its responses are always in protobuf."""
+The responses of brpc are always in protobuf."""
 
 
 def decompressed(message: Message, frame: Frame, limits: Limits) -> Frame:
     """Return `frame`, the frame of `message`, with its payload decompressed and its checksum verified.
 
-    For a payload that takes long to decompress, the transport has already done both.
+    If decompression takes long, the transport has already done both.
 
     Raises:
         DecodeError, GatewayError: the errors of `inflate`.
@@ -62,7 +62,7 @@ def read_payload(frame: Frame, role: str, limits: Limits) -> GrpsMessage:
 
 def parsed_size(message: Message) -> int:
     """Return the number of bytes of a frame that must be parsed, as counted by `protobuf.message.parsed_size`. If the
-    message is not plain protobuf, is compressed or has a checksum, the whole frame counts."""
+    message is not plain protobuf, is compressed or has a checksum, the entire frame counts."""
     body = message.parts[1]
     if not is_whole(message):
         return len(body)
@@ -131,10 +131,10 @@ def is_compressed(message: Message) -> bool:
 def inflate(message: Message, limits: Limits, take: Callable[[int], None] = _take_any) -> Message:
     """Return a compressed frame with its payload decompressed and its checksum verified.
 
-    Before the function allocates memory, it calls `take` with the number of additional bytes.
+    Before the function allocates memory, it calls `take` with the number of bytes to allocate.
 
     Raises:
-        DecodeError: the payload or the checksum is invalid, or the library for it is not installed.
+        DecodeError: the payload or the checksum is invalid, or the required library is not installed.
         GatewayError: RESOURCE_EXHAUSTED if the decompressed payload exceeds the limits, or the error that `take`
             raises.
     """
@@ -151,7 +151,7 @@ def inflate(message: Message, limits: Limits, take: Callable[[int], None] = _tak
 
 
 def verify_checksum(frame: Frame) -> None:
-    """Compare the payload, still compressed, with its checksum if it has one.
+    """Verify the checksum of the payload, which is still compressed, if it has a checksum.
 
     Raises:
         DecodeError: the checksum does not match, its type is unknown, or its library is not installed. Servers add
@@ -186,7 +186,8 @@ def _pieces(buffers: list[memoryview]) -> Iterator[bytes]:
 
 
 def _zlib(coding: str, payload: memoryview, limits: Limits, take: Callable[[int], None]) -> bytearray:
-    # This is stricter than brpc's own server, which treats a payload that is not gzip data as an empty message.
+    # This function is stricter than brpc's own server, which treats a payload that is not gzip data as an empty
+    # message.
     whole = bytearray()
     for piece in inflation.inflated(payload, coding, limits, _PAYLOAD):
         take(len(piece))
@@ -236,4 +237,4 @@ _INFLATERS: dict[int, Callable[[memoryview, Limits, Callable[[int], None]], byte
     2: partial(_zlib, "gzip"),
     3: partial(_zlib, "zlib"),
 }
-"""The decompressors by compress_type. Number 4 is lz4, for which brpc itself has no handler."""
+"""The decompressors by compress_type. Number 4, lz4, is missing because brpc itself has no handler for it."""

@@ -1,4 +1,4 @@
-"""Relay of inferences from a grps-brpc client to a grps-brpc server, without decoding them (`core.protocol.Relay`).
+"""Relays inferences from a grps-brpc client to a grps-brpc server without decoding them (`core.protocol.Relay`).
 
 The gateway forwards the GrpsMessage and the attachment unchanged, and writes a new meta.
 """
@@ -30,9 +30,9 @@ _PREDICT = backend_method(INFER)
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the request of an inference. Return None if the gateway must decode the frame because it is malformed,
-    calls another method, has a payload that is not plain protobuf, or contains no model name although the listener has
-    a default model."""
+    """Return the request of an inference. Return None if the gateway must decode the frame. This is necessary for a
+    malformed frame, for a call of another method, and for a payload that is not plain protobuf. It is also necessary if
+    the frame omits the model name and the listener has a default model."""
     frame = _plain_frame(message)
     if frame is None or _operation(frame.meta) is not INFER:
         return None
@@ -66,7 +66,7 @@ def _operation(meta: Protobuf) -> Operation | None:
 
 
 def request(message: Message, request: Request, target: Target) -> Message:
-    """Return the frame to a server. The connector adds the correlation id.
+    """Return the frame for a server. The connector adds the correlation id.
 
     Raises:
         GatewayError: RESOURCE_EXHAUSTED if the request exceeds the maximum frame size.
@@ -78,7 +78,8 @@ def request(message: Message, request: Request, target: Target) -> Message:
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """Return the frame to the client, or None if the gateway must decode it because its payload is not plain protobuf.
+    """Return the frame for the client, or None if the gateway must decode the response because its payload is not plain
+    protobuf.
 
     Raises:
         GatewayError: the error that the response reports, in its meta or in its GrpsMessage.

@@ -1,4 +1,4 @@
-"""grps over brpc, client side."""
+"""Converts grps frames over brpc to canonical Requests, and Answers to response frames (client side)."""
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import replace
@@ -34,7 +34,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     Raises:
         DecodeError: the frame, its compression, its checksum or its GrpsMessage is invalid, or a method other than
             Predict has an attachment.
-        GatewayError: UNIMPLEMENTED for an unknown method; RESOURCE_EXHAUSTED if the frame or its decompressed
+        GatewayError: UNIMPLEMENTED if the method is unknown; RESOURCE_EXHAUSTED if the frame or its decompressed
             payload exceeds the limit.
     """
     if not is_whole(message):
@@ -58,10 +58,10 @@ def deadline_of(meta: Protobuf, message: Message) -> float | None:
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response, which is never compressed, to a request that `decode_request` returned.
+    """Return the response to a request that `decode_request` returned. The response is never compressed.
 
     Raises:
-        GatewayError: the errors of `server.encode_response` of the parent folder; RESOURCE_EXHAUSTED if the response
+        GatewayError: the errors of the parent folder's `server.encode_response`; RESOURCE_EXHAUSTED if the response
             exceeds the maximum frame size.
     """
     payload = write_message(server.encode_response(answer, request, translate))

@@ -1,4 +1,4 @@
-"""grps over gRPC, upstream side."""
+"""Converts canonical Requests to grps messages over gRPC, and responses to Answers (upstream side)."""
 
 from gateway.core.grpc_status import error_of
 from gateway.core.messages import Message, call
@@ -13,8 +13,8 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the message of a request to `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if grps does not have the method, or the payload is an ndarray; INVALID_ARGUMENT if
-            the message cannot represent a parameter or an input (the message says which).
+        GatewayError: UNIMPLEMENTED if grps does not support the method, or the payload is an ndarray; INVALID_ARGUMENT
+            if the message cannot represent a parameter or an input (the message says which).
     """
     path = f"/{GRPC_SERVICE}/{backend_method(request.operation)}"
     return call(path, write_message(client.encode_request(request)))

@@ -1,4 +1,4 @@
-"""Relay of inferences from a grps-grpc client to a grps-grpc server, without decoding them (`core.protocol.Relay`)."""
+"""Relays inferences from a grps-grpc client to a grps-grpc server without decoding them (`core.protocol.Relay`)."""
 
 from gateway.core.grpc_status import error_of
 from gateway.core.messages import NO_HEADERS, Message, call
@@ -17,8 +17,8 @@ _OPERATIONS = {method: operation for operation, method in _METHODS.items()}
 def head(message: Message, listener: ListenerSettings) -> Head | None:
     """Return the request of an inference.
 
-    Return None if the gateway must decode the message because it is malformed, calls another method, or contains no
-    model name although the listener has a default model."""
+    Return None if the gateway must decode the message because it is malformed, calls another method, or omits the model
+    name for a listener with a default model."""
     operation = _OPERATIONS.get(message.pattern)
     if operation is None:
         return None
@@ -29,12 +29,13 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def request(message: Message, request: Request, target: Target) -> Message:
-    """Return the message to a server. Both inference methods take the same message."""
+    """Return the message for a server. Both inference methods take the same message."""
     return call(_METHODS[request.operation], message.parts)
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """Return the response to the client, or one message of a stream. Return None if the gateway must decode it.
+    """Return the response for the client, or one message of a stream. Return None if the gateway must decode the
+    message.
 
     Raises:
         GatewayError: the error that the response reports, in its message or by the status of the call.

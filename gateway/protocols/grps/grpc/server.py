@@ -1,4 +1,4 @@
-"""grps over gRPC, client side."""
+"""Converts grps messages over gRPC to canonical Requests, and Answers to responses (client side)."""
 
 from gateway.core.errors import GatewayError, error_fields
 from gateway.core.messages import NO_HEADERS, Headers, Message, reply
@@ -35,5 +35,5 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """Return the message that reports `error`, even if the client's message was not a GrpsMessage.
 
-    Every grps client reads the message, and treats a failed call as a failed connection."""
+    Every grps client reads the message of a successful call, and treats a failed call as a failed connection."""
     return Message(headers=Headers(error_fields(error)), parts=write_message(failure(error)))

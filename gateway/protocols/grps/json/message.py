@@ -1,8 +1,8 @@
-"""GrpsMessage in JSON: "the members of the protobuf message under their own names", without defaults. The reader
-accepts every name and value that protobuf's JSON mapping allows.
+"""Reads and writes a GrpsMessage in JSON: "the members of the protobuf message under their own names", without
+defaults. The reader accepts every name and value that protobuf's JSON mapping allows.
 
-The reader by type is the fast way: it decodes a message with gtensors in the form that the gateway writes, and leaves
-every other message, for example one with another payload or numbers in quotes, to the full reader. Both return the same
+The fast reader, by type, decodes a message with gtensors in the form that the gateway writes. The full reader decodes
+every other message, for example a message with another payload or with numbers in quotes. Both readers return the same
 value.
 """
 
@@ -63,8 +63,8 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
 
     Raises:
         DecodeError: the body is not JSON, or not a GrpsMessage. For example, it has data in two members, an unknown
-            member (in the data, or instead of it), a member of the wrong type, or a tensor whose elements do not match
-            its dtype and shape.
+            member (in or instead of the data), or a member of the wrong type. A tensor whose elements do not match its
+            dtype and shape is also an error.
         GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit.
     """
     body = body if isinstance(body, bytes) else bytes(body)
@@ -91,7 +91,7 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
 
 
 def check_json(body: Buffer, limits: Limits) -> None:
-    """Raise DecodeError if `body` is not JSON. The function does not check its members."""
+    """Raise DecodeError if `body` is not JSON. The function does not check the members of the JSON object."""
     json.read(unquote(bytes(body)), ARRAYS, values=limits.json_values, literals=True)
 
 
@@ -119,7 +119,8 @@ def _read_str_data(value: object, role: str, limit: int) -> tuple[Tensor, ...]:
 def _read_bin_data(value: object, role: str, limit: int) -> tuple[Tensor, ...]:
     """Return the bytes of a response's base64 bin_data.
 
-    The Python server writes only empty bin_data in this form. Otherwise, servers send the bytes as the body."""
+    The Python server writes only empty bin_data in this form. In all other responses, servers send the bytes as the
+    body."""
     if role == "input":
         raise DecodeError("bin_data should use application/octet-stream format.")  # the message of both servers
     return (payload.bin_data(read_base64(value, "bin_data")),)
@@ -174,7 +175,7 @@ def _write_status(status: GrpsStatus) -> Entry:
 
 
 _OK = _write_status(OK)
-"""The status of almost every response, which is written once."""
+"""The status of almost every response, encoded once."""
 
 
 def _write_str_data(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
@@ -205,7 +206,7 @@ _WRITERS: dict[Payload, Callable[[tuple[Tensor, ...], str, str], object]] = {
 
 # --- Reading by type ---
 
-# The types have the names in `grps.proto`. `Raw` is the text of a tensor's elements.
+# The types have their names in `grps.proto`. `Raw` is the text of a tensor's elements.
 #
 #   {"gtensors": {"tensors": [{"name": "x", "dtype": "DT_FLOAT32", "shape": [2], "flat_float32": [1.5, 2.5]}]}}
 
@@ -258,7 +259,7 @@ _ELEMENTS = re.compile(rb'"(flat_[a-z0-9]++)"')
 
 
 def read_by_type(text: bytes, limits: Limits) -> GrpsMessage | None:
-    """Return the message in `text`, or None if the typed reader might not read all of it.
+    """Return the message in `text`, or None if the typed reader might miss a part of it.
 
     In a large message, the text of the first tensor's elements is cut out before parsing."""
     if b"gtensors" not in text:
@@ -276,7 +277,7 @@ def read_by_type(text: bytes, limits: Limits) -> GrpsMessage | None:
 
 
 def _typed_tensor(entry: _GenericTensor, limits: Limits) -> Tensor:
-    """Return the tensor of `entry`. Raise DecodeError if its form is not the form that the gateway writes."""
+    """Return the tensor of `entry`. Raise DecodeError if the entry is not in the form that the gateway writes."""
     datatype, member = _DATATYPES.get(entry.dtype, (Datatype.BYTES, ""))
     elements = getattr(entry, member, UNSET)
     others = sum([getattr(entry, other) is not UNSET for _, other in _DATATYPES.values()])
@@ -348,7 +349,7 @@ def unquote(body: bytes) -> bytes:
 def _find(body: bytes, word: bytes, at: int = 0) -> int:
     """Return the result of `body.find` for a word that begins with a quote, but search in steps.
 
-    The search up to the next quote needs no steps, because finding one byte takes a tenth of the time of finding a
+    The search for the next quote needs no steps, because finding one byte takes a tenth of the time of finding a
     word."""
     while (at := body.find(b'"', at)) >= 0:
         found = body.find(word, at, at + _STEP)

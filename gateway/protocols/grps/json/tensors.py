@@ -1,4 +1,4 @@
-"""The data of a GrpsMessage in JSON: `gtensors`, `ndarray` and `gmap`.
+"""Reads and writes the data of a GrpsMessage in JSON: `gtensors`, `ndarray` and `gmap`.
 
 As protobuf requires, the reader accepts two spellings of every member: the name in `grps.proto`, and the same name in
 lowerCamelCase. It accepts base64 in both alphabets of RFC 4648, with or without padding. int64, NaN and infinities are
@@ -47,7 +47,7 @@ def read_members(
 ) -> dict[str, Any]:
     """Return the members of `entry` by their names in `grps.proto`.
 
-    The result omits members with the value null, which means the default. If `more` is True, the result also omits
+    The result omits members with the value null, which stands for the default. If `more` is True, the result also omits
     members that are not `known`.
 
     Raises:
@@ -71,7 +71,7 @@ def read_members(
 
 def read_integer(value: object) -> object:
     """Return `value` as an int if it is an integer in protobuf's JSON mapping, which allows quotes and the form `2.0`.
-    Otherwise return it unchanged."""
+    Return any other value unchanged."""
     if isinstance(value, str) and len(value) <= _LONGEST and value.isascii() and value.removeprefix("-").isdigit():
         return int(value)
     return int(value) if type(value) is float and value.is_integer() else value
@@ -89,7 +89,7 @@ _NDARRAY = "ndarray"
 _ALIASES = {"flat_double": "flat_float64"}
 """A list name from the specification's example.
 
-Real servers ignore this list, treat the tensor as one without data, and report success."""
+Real servers ignore this list, treat the tensor as a tensor without data, and report success."""
 
 _ELEMENTS = tuple(dtype.member for dtype in DTYPES.values())
 _TENSOR_MEMBERS = spellings(("name", "dtype", "shape", *_ELEMENTS), _ALIASES)
@@ -152,7 +152,7 @@ _NO_ELEMENTS = Array(b"", (0,))
 
 
 def _elements(entry: Entry, datatype: Datatype, what: str) -> Array:
-    """Return the only nonempty list of `entry`. Raise DecodeError if it is not the list for `datatype`."""
+    """Return the only nonempty list of `entry`. Raise DecodeError if this list is not the list for `datatype`."""
     expected, elements = DTYPES[datatype].member, _NO_ELEMENTS
     for member in _ELEMENTS:
         array = entry.get(member, _NO_ELEMENTS)
@@ -171,8 +171,8 @@ def _elements(entry: Entry, datatype: Datatype, what: str) -> Array:
 def _check_count(count: int, shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
     """Raise DecodeError if `count` elements do not fill `shape`.
 
-    Raise GatewayError (RESOURCE_EXHAUSTED) if the tensor exceeds `limit` bytes: the two bytes of `0,` become eight
-    bytes of FP64."""
+    Raise GatewayError (RESOURCE_EXHAUSTED) if the tensor exceeds `limit` bytes. A tensor can be larger than its text,
+    because the two bytes of `0,` become eight bytes of FP64."""
     if count != prod(shape):
         raise DecodeError(f"{what}: {count} elements, but shape {list(shape)} takes {prod(shape)}")
     size = count * (datatype.size or 4)
@@ -195,8 +195,8 @@ def _raw(array: Array, datatype: Datatype, what: str) -> Buffer:
 
 
 def read_ndarray(array: Array) -> Tensor:
-    """Return the tensor in a message's `ndarray`, which is lists of numbers, nested by its shape. Raise DecodeError if
-    they contain anything except numbers."""
+    """Return the tensor in a message's `ndarray`, which consists of lists of numbers, nested by shape. Raise
+    DecodeError if the lists contain anything except numbers."""
     values = array.values
     if isinstance(values, bytes) or values.dtype.kind == "b":
         raise DecodeError("ndarray must hold numbers alone")
@@ -204,10 +204,11 @@ def read_ndarray(array: Array) -> Tensor:
 
 
 def write_tensor(tensor: Tensor, nan: str, what: str) -> Entry:
-    """Return a tensor of `gtensors`, without members that have their default value.
+    """Return a tensor of `gtensors`, without members that have default values.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for NaN or an infinity if `nan` is `error`. The message calls the tensor `what`.
+        GatewayError: INVALID_ARGUMENT if the tensor contains NaN or an infinity and `nan` is `error`. The message calls
+        the tensor `what`.
     """
     dtype = DTYPES[tensor.datatype]
     entry: Entry = {"name": tensor.name} if tensor.name else {}
@@ -225,14 +226,14 @@ def _write_elements(tensor: Tensor, nan: str, what: str) -> object:
         return json.placed(json.string_pieces(lists))
     values = tensor.array.reshape(-1)
     if tensor.datatype is Datatype.INT64:
-        # "int64 [..] JSON value will be a decimal string": both servers print it in this way
+        # "int64 [..] JSON value will be a decimal string": both servers print it like this
         pieces = (values[at : at + json.PIECE].tolist() for at in range(0, len(values), json.PIECE))
         return json.placed(json.string_pieces(list(map(str, piece)) for piece in pieces))
     return json.numbers(values, nan, what)
 
 
 def write_ndarray(tensor: Tensor, nan: str) -> object:
-    """Return a message's `ndarray`. Raise the same errors as `write_tensor`."""
+    """Return a message's `ndarray`. Raise the errors of `write_tensor`."""
     return json.numbers(tensor.array, nan, f"output {tensor.name or 0!r}")
 
 
@@ -312,7 +313,8 @@ def write_gmap(tensors: tuple[Tensor, ...], nan: str) -> dict[str, dict[str, obj
     """Return a message's `gmap`, without empty maps.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for NaN or an infinity if `nan` is `error`. The message contains the key.
+        GatewayError: INVALID_ARGUMENT if an entry is NaN or an infinity and `nan` is `error`. The message contains the
+        key.
     """
     maps: dict[str, dict[str, object]] = {}
     for name, key, value in gmap.entries(tensors):

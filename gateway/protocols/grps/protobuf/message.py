@@ -1,4 +1,4 @@
-"""GrpsMessage and its Status. The reader never copies fields out of the buffer."""
+"""Reads and writes a GrpsMessage and its Status. The reader never copies fields out of the buffer."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,8 +58,8 @@ def read_message(body: Buffer, limit: int) -> GrpsMessage:
     FP32 and FP64 tensors of large messages are views of `body`. `limit` is the maximum number of bytes of all tensors.
 
     Raises:
-        DecodeError: the body is not a GrpsMessage, or has an unknown field instead of data, or a tensor whose elements
-            do not match its dtype and shape.
+        DecodeError: the body is not a GrpsMessage, or has an unknown field instead of data, or contains a tensor whose
+            elements do not match its dtype and shape.
         GatewayError: RESOURCE_EXHAUSTED if the tensors exceed the limit.
     """
     message = bytes(body) if len(body) <= _COPIED else memoryview(body)
@@ -73,7 +73,7 @@ def read_message(body: Buffer, limit: int) -> GrpsMessage:
         if member:
             if wire_type != LENGTH:
                 check_wire_type(wire_type, LENGTH, member.value)
-            # The last member of a oneof counts. Several occurrences of a submessage are concatenated.
+            # The last member of a oneof counts. If a submessage occurs several times, the occurrences are concatenated.
             if payload is not member or payload not in _SUBMESSAGES:
                 data.clear()
             data.append(message[begin:end])
@@ -109,7 +109,7 @@ class MessageHead(NamedTuple):
 def read_head(body: Buffer) -> MessageHead | None:
     """Return the MessageHead of the message in `body`.
 
-    Return None if the whole message must be decoded because it is malformed or has an ndarray.
+    Return None if the entire message must be decoded because it is malformed or has an ndarray.
 
     Like protobuf's own readers, the function uses the last of several model fields, and merges several status
     fields."""
@@ -170,8 +170,8 @@ _READERS: dict[Payload, Callable[[Buffer, MessageAllowance], tuple[Tensor, ...]]
 
 
 def check_message(body: Buffer) -> None:
-    """Raise DecodeError if `body` is not a GrpsMessage: a field, also of a tensor or a map, reaches past the end of its
-    message. The function checks neither values nor fields after the first 100,000."""
+    """Raise DecodeError if `body` is not a GrpsMessage because a field of the message, a tensor or a map extends past
+    the end of its message. The function checks no values, and only the first 100,000 fields."""
     message, remaining = memoryview(body), [_MAX_CHECKED_FIELDS]
     for outer in _at_most(remaining, fields(message)):
         if outer.wire_type == LENGTH and _PAYLOADS.get(outer.number) in (Payload.GTENSORS, Payload.GMAP):
@@ -182,7 +182,7 @@ def check_message(body: Buffer) -> None:
 
 
 def _at_most(remaining: list[int], found: Iterable[Field]) -> Iterator[Field]:
-    """Yield `found` until the count in `remaining`, which all callers share, is zero."""
+    """Yield the items of `found` until the count in `remaining`, which all callers share, is zero."""
     for each in found:
         if not remaining[0]:
             return
@@ -239,8 +239,8 @@ def write_message(message: GrpsMessage) -> tuple[Buffer, ...]:
     from `client.encode_request` or `server.encode_response`, so its payload can hold the tensors.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if grps cannot represent a tensor (the message says which); UNIMPLEMENTED for an
-            ndarray.
+        GatewayError: INVALID_ARGUMENT if grps cannot represent a tensor (the message says which); UNIMPLEMENTED if the
+            payload is an ndarray.
     """
     head = b"" if message.status is None else write_field(_STATUS, _write_status(message.status))
     if message.model:
@@ -273,8 +273,8 @@ _WRITERS: dict[Payload, Callable[[Sequence[Tensor]], tuple[Parts, int]]] = {
     Payload.NDARRAY: _refuse_ndarray,
     Payload.GMAP: _write_gmap,
 }
-"""The writer of each payload. It returns the payload in parts, of which the first is small, and the payload's size in
-bytes."""
+"""The writer of each payload. A writer returns the payload in parts, of which the first is small, and the payload's
+size in bytes."""
 
 
 # --- Status ---
@@ -302,7 +302,7 @@ def _read_status(message: Buffer) -> GrpsStatus:
 
 
 def _int32(number: int) -> int:
-    """Return a varint as protobuf reads an int32: its lowest 32 bits, signed."""
+    """Return a varint as protobuf reads an int32: the lowest 32 bits, signed."""
     return (number + 2**31) % 2**32 - 2**31
 
 

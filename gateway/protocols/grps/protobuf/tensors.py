@@ -1,4 +1,4 @@
-"""The tensors of a GrpsMessage in protobuf: `GenericTensor`, and the entries of `gmap`.
+"""Reads and writes the tensors of a GrpsMessage in protobuf: `GenericTensor`, and the entries of `gmap`.
 
 The module reads a tensor without copying it from the buffer, and writes a tensor around the tensor's own data.
 
@@ -54,7 +54,7 @@ _MEMBERS = {ELEMENTS[datatype]: dtype.member for datatype, dtype in DTYPES.items
 _BY_NUMBER = {dtype.number: datatype for datatype, dtype in DTYPES.items()}
 
 _WIDTHS = {datatype: max(datatype.size, 4) for datatype in DTYPES if datatype.kind is Kind.FLOAT}
-"""Size of an element in the message, in bytes, for elements of fixed size. FP16 elements are sent as float32."""
+"""Sizes of fixed-size elements in the message, in bytes. FP16 elements are sent as float32."""
 
 _SINGLE = {ELEMENTS[datatype]: {4: I32, 8: I64}[width] for datatype, width in _WIDTHS.items()}
 """The wire type of an element that is not packed. For other fields, the wire type is VARINT."""
@@ -111,12 +111,12 @@ def read_tensor(message: Buffer, position: int, allowance: MessageAllowance) -> 
         raise DecodeError(f"{what}: dtype is {dtype}, expected one of {expected}")
     pieces = lists.pop(ELEMENTS[datatype], ())
     if lists or (count and datatype is not BYTES):
-        # Real servers do not check this, and run the model without the elements.
+        # Real servers do not make this check, and run the model without the elements.
         filled, own = _MEMBERS[next(iter(lists), _FIELDS.strings)], DTYPES[datatype]
         raise DecodeError(f"{what}: {filled} is filled, but {own.name} takes {own.member}")
     shape = read_shape(dimensions, what)
     elements = prod(shape)
-    # for BYTES only the length prefixes: all other bytes of the tensor are in the message
+    # for BYTES, only the length prefixes count, because all other bytes of the tensor are in the message
     allowance.spend_tensor(elements * (datatype.size or _LENGTH.size), what)
     packed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if datatype in _WIDTHS:
@@ -161,8 +161,8 @@ _SHORT_STRINGS = [_KEYS[Datatype.BYTES] + varint(size) for size in range(128)]
 
 
 def write_tensors(tensors: Iterable[Tensor]) -> tuple[Parts, int]:
-    """Return the GenericTensorData of `tensors` in parts, of which the first is small, and its size in bytes. FP32 and
-    FP64 data are separate parts, which are not copied.
+    """Return the GenericTensorData of `tensors` in parts, and its size in bytes. The first part is small. FP32 and FP64
+    data are separate parts, which are not copied.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if grps cannot represent a tensor (the message says which).
@@ -186,7 +186,7 @@ def write_tensors(tensors: Iterable[Tensor]) -> tuple[Parts, int]:
 def _write_head(name: str, datatype: Datatype, shape: Shape, size: int) -> bytes:
     """Return the part of a tensor before its elements, which take `size` bytes.
 
-    For packed lists, this includes the key and the length."""
+    For packed lists, this part includes the key and the length."""
     head = write_text(_NAME, name, f"the name of tensor {name!r}") if name else b""
     head += _DTYPE_FIELDS[datatype]
     if shape:

@@ -1,4 +1,4 @@
-"""Bodies of grps-rest: JSON, or the bytes of bin_data without JSON around them."""
+"""Reads and writes bodies of grps-rest: JSON, or the bytes of bin_data without JSON around them."""
 
 from codecs import BOM_UTF8
 

@@ -1,4 +1,5 @@
-"""grps over HTTP, upstream side. The Python and C++ servers differ more than the specification says."""
+"""Converts canonical Requests to grps messages over HTTP, and responses to Answers (upstream side). The Python and C++
+servers differ more than the specification says."""
 
 from functools import partial
 
@@ -39,9 +40,9 @@ def encode_request(request: Request, target: Target, control: StreamControl = DE
     """Return the message of a request to `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if grps does not have the method; INVALID_ARGUMENT if the message cannot represent a
-            parameter or an input (the message says which), or for a stream of bytes that must be requested in a JSON
-            body.
+        GatewayError: UNIMPLEMENTED if grps does not support the method; INVALID_ARGUMENT if the message cannot
+            represent a parameter or an input (the message says which), or if the body is bytes and a stream must be
+            requested in a JSON body.
     """
     grps = client.encode_request(request)
     asks_in_body = control.mode == BODY and request.operation is Operation.STREAM
@@ -62,12 +63,12 @@ def encode_request(request: Request, target: Target, control: StreamControl = DE
 def asked(
     request: Request, control: StreamControl, headers: Headers, parts: tuple[Buffer, ...], model: str = ""
 ) -> Message:
-    """Return a request message with the body `parts`. `model` goes into the query if it is not empty.
+    """Return a request message with the body `parts`. The query contains `model` if it is not empty.
 
-    For a stream, the query or a header contains the key of `control`, unless the body does.
+    For a stream, the query or a header contains the key of `control`, unless the body contains the key.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if grps does not have the method; INVALID_ARGUMENT if the model name cannot be
+        GatewayError: UNIMPLEMENTED if grps does not support the method; INVALID_ARGUMENT if the model name cannot be
             encoded as UTF-8.
     """
     method, path = METHOD_PATHS[backend_method(request.operation)]
@@ -96,7 +97,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def _with_content_type(answer: Answer, reply: Message) -> Answer:
-    """Return `answer`, one message of a stream, with the stream's content type if this is not the usual type."""
+    """Return `answer`, one message of a stream, with the stream's content type if the type is not the usual one."""
     content_type = reply.headers.get("content-type")
     if content_type in ("", OCTETS_TYPE) or not isinstance(answer, Response):
         return answer
@@ -108,7 +109,7 @@ def _with_content_type(answer: Answer, reply: Message) -> Answer:
 def _read_reply(reply: Message, limits: Limits, *, is_stream: bool) -> GrpsMessage:
     """Return the GrpsMessage in a response, or in one message of a stream.
 
-    Users can configure a server's content type, so the type does not distinguish JSON from bytes.
+    Because users can configure a server's content type, the type does not distinguish JSON from bytes.
 
     Raises:
         DecodeError: the response is not a GrpsMessage.
@@ -128,15 +129,15 @@ def _read_reply(reply: Message, limits: Limits, *, is_stream: bool) -> GrpsMessa
 
 
 def _read_octets(body: Buffer, limits: Limits, is_stream: bool) -> GrpsMessage:
-    """Return the message in an `application/octet-stream` body: bin_data, unless the body is a JSON GrpsMessage. In a
-    stream, this can be any message. Outside a stream, it can only be an error, because the C++ server sends errors with
-    the request's content type."""
+    """Return the message in an `application/octet-stream` body. The body is bin_data, unless it is a JSON GrpsMessage.
+    In a stream, this GrpsMessage can be any message. Outside a stream, it can only be an error, because the C++ server
+    sends errors with the request's content type."""
     if not begins_object(body) or not (is_stream or len(body) <= _MAX_ERROR_SIZE):
         return bin_data_message(body)
     try:
         grps = read_message(body, "output", limits)
     except (DecodeError, GatewayError):
-        # A large body that the first reader rejected is not parsed again, because it could be crafted to exhaust
+        # A large body that the first reader rejected is not parsed again, because an attacker could craft it to exhaust
         # memory.
         if is_stream and (len(body) > _MAX_ERROR_SIZE or _is_grps_message(body)):
             raise
@@ -146,8 +147,8 @@ def _read_octets(body: Buffer, limits: Limits, is_stream: bool) -> GrpsMessage:
 
 
 def _is_grps_message(body: Buffer) -> bool:
-    """Return whether an undecodable JSON object was meant to be a GrpsMessage: it contains an object under a key that
-    only a GrpsMessage uses."""
+    """Return whether an undecodable JSON object is probably a GrpsMessage, because it contains an object under a key
+    that only a GrpsMessage uses."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""Errors of grps-rest. Clients get a JSON GrpsMessage; backends can send any body."""
+"""Writes and reads errors of grps-rest. Clients receive a JSON GrpsMessage; backends can send any body."""
 
 import re
 
@@ -15,7 +15,8 @@ _MAX_TEXT_SIZE = 8192
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response, or the last message of a stream, that reports `error`. `passthrough` routes use it too.
+    """Return the response, or the last message of a stream, that reports `error`. `passthrough` routes also use this
+    function.
 
     The HTTP status is the code in the body, unless a model chose a code that is not an HTTP error status."""
     grps = failure(error)

@@ -1,5 +1,5 @@
-"""Routes with `passthrough: true` ("customized HTTP"). Only the model understands the bodies of their requests and
-responses.
+"""Handles routes with `passthrough: true` ("customized HTTP"). Only the model understands the bodies of their requests
+and responses.
 """
 
 from gateway.core.messages import Buffer, Headers, Message
@@ -12,11 +12,12 @@ HTTP_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 """"any" in the C++ server"""
 
 _FORWARDED_HEADERS = frozenset((b"content-type", b"accept"))
-"""The headers that describe the body. The gateway forwards no other client headers, in particular no credentials."""
+"""The headers that describe the body. The gateway forwards no other client headers, and in particular no
+credentials."""
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """Return the client's Request, which is always for a stream. Raise DecodeError for an invalid query."""
+    """Return the client's Request, which is always for a stream. Raise DecodeError if the query is invalid."""
     # "customized HTTP can only specify the model in the query"
     return Request(Operation.STREAM, read_model(message.query) or listener.model, origin=message)
 
@@ -35,21 +36,21 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the backend's response. The response keeps the `connection` header, which tells the transport which
-    hop-by-hop headers to remove."""
+    """Return the backend's response. The response keeps the `connection` header, which lists the hop-by-hop headers
+    that the transport must remove."""
     assert isinstance(answer, Response)
     assert answer.origin is not None
     return answer.origin
 
 
 def wants_stream(message: Message) -> bool:
-    """Return True, so the gateway does not collect bodies."""
+    """Return True, which prevents the gateway from collecting bodies."""
     return True
 
 
 class PieceCutter:
-    """Splits a body into the pieces in which it arrives. An empty body becomes one empty piece, so the response
-    starts."""
+    """Splits a body into the pieces in which it arrives. An empty body becomes one empty piece, which starts the
+    response."""
 
     _has_come = False
 

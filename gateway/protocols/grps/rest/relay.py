@@ -1,9 +1,9 @@
-"""Relay of inferences from a grps-rest client to a grps-rest server, without decoding them (`core.protocol.Relay`). The
-client and the server must request streams in the same way.
+"""Relays inferences from a grps-rest client to a grps-rest server without decoding them (`core.protocol.Relay`). The
+listener and the backend must have the same stream settings.
 
 The relay needs only the head of a GrpsMessage: the model name in a request, and the success or failure status in a
-response. It does not parse a large body. Instead, it searches the body, at memory speed, for the few characters and
-words that would change its meaning.
+response. The relay does not parse a large body. Instead, it searches the body, at memory speed, for the few characters
+and words that would change the meaning of the head.
 """
 
 import re
@@ -34,8 +34,8 @@ _HEADERS = {JSON_TYPE: JSON_HEADERS, OCTETS_TYPE: OCTETS}
 def head(message: Message, listener: ListenerSettings, control: StreamControl) -> Head | None:
     """Return the request of an inference.
 
-    Return None if the gateway must decode the request, because it has another path, the client requests an ndarray, or
-    `_find_model` returns None.
+    Return None if the gateway must decode the request because the path is not for inference, the client requests an
+    ndarray, or `_find_model` returns None.
 
     Raises:
         DecodeError: the query is invalid, or the client requests a stream in a way that `control` does not allow.
@@ -61,14 +61,15 @@ def _is_octets(message: Message) -> bool:
 
 
 def request(message: Message, request: Request, target: Target, control: StreamControl) -> Message | None:
-    """Return the message to a server.
+    """Return the message for a server.
 
-    Return None if only one of the client's message and `request` asks for a stream."""
+    Return None if either the client's message or `request`, but not both, requests a stream."""
     asks = request.operation is STREAM
     if asks is not control.asks(message, read_query(message.query, control.key)):
         return None
     headers = OCTETS if _is_octets(message) else JSON_HEADERS
-    # The server uses the name in the query if the message contains no name. If it does, both names are the same.
+    # The server uses the name in the query if the message contains no name. If the message contains a name, both names
+    # are the same.
     return asked(request, control, headers, message.parts, model_and_version(request))
 
 
@@ -76,7 +77,8 @@ def request(message: Message, request: Request, target: Target, control: StreamC
 
 
 def reply(reply: Message, request: Request, target: Target, control: StreamControl) -> Message | None:
-    """Return the response to the client, or one message of a stream. Return None if the gateway must decode it.
+    """Return the response for the client, or one message of a stream. Return None if the gateway must decode the
+    message.
 
     Raises:
         DecodeError, GatewayError: the errors of `client.decode_response`.
@@ -92,7 +94,7 @@ def reply(reply: Message, request: Request, target: Target, control: StreamContr
 
 
 def _reply_headers(reply: Message, request: Request, control: StreamControl) -> Headers | None:
-    """Return the headers of the response to the client.
+    """Return the headers of the response for the client.
 
     Return None if grps does not use the content type, or if the status is not 200."""
     if reply.status != 200:
@@ -110,8 +112,8 @@ def _is_success(body: Buffer, headers: Headers) -> bool:
 
 @lru_cache(64)
 def relay(control: StreamControl) -> Relay | None:
-    """Return the Relay between a listener and a backend with the same `control`. Return None if JSON has several
-    spellings of its key."""
+    """Return the Relay between a listener and a backend with the same `control`. Return None if the key of `control`
+    has several spellings in JSON."""
     if not control.is_plain:
         return None
     return Relay(partial(head, control=control), partial(request, control=control), partial(reply, control=control))
@@ -131,7 +133,7 @@ _read = Decoder(_Named).decode
 _PARSED = 2048
 """Maximum size of a body for which parsing costs less than searching, in bytes."""
 _END = 512
-"""Number of bytes at the beginning and at the end of a body to search for the model's name."""
+"""Number of bytes to search for the model's name at the beginning and at the end of a body."""
 
 _FIRST = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"model"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"[ \t\r\n]*[,}]')
 _LAST = re.compile(rb',[ \t\r\n]*"model"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"[ \t\r\n]*\}[ \t\r\n]*\Z')
@@ -140,10 +142,10 @@ _SUCCESS = re.compile(
 )
 """The beginning of almost every response from both servers and the gateway."""
 
-# Each word is paired with the position of a letter in it that is rare in bodies.
+# Each word is paired with the position of one of its letters that is rare in bodies.
 _MODEL = (b'"model"', 1)
 _ALIAS = re.compile(rb'"(?=[fsb])(?:flat_double|flat[A-Z][A-Za-z0-9]+|strData|binData|s(?:[SBFD]|I32|I64))"')
-"""Members that the gateway reads and a real server skips: names in lowerCamelCase, and the specification's own name for
+"""Members that the gateway reads but a real server skips: names in lowerCamelCase, and the specification's own name for
 `flat_float64`."""
 _STRINGS = 64
 """Maximum number of strings in a body for which checking each string for an alias costs less than searching the
@@ -158,11 +160,11 @@ _ESCAPE = re.compile(rb"\\u00[2-7]")
 def _find_model(body: Buffer, flag: str, flags: int = 0) -> str | None:
     """Return the model name in a client's message. Return an empty name if `model` is missing.
 
-    Return None if the gateway must decode the message, because
+    Return None if the gateway must decode the message because:
 
     - two servers could find different names,
     - the message has the member `flag` more than `flags` times, or
-    - it has members that the gateway reads and real servers do not.
+    - the message has members that the gateway reads but real servers do not.
     """
     begin = bytes(body[:_END])
     # A zero byte means UTF-16 or UTF-32, which some servers read.
@@ -179,10 +181,10 @@ def _find_model(body: Buffer, flag: str, flags: int = 0) -> str | None:
 
 
 def _found_name(body: Buffer, begin: bytes, member: bytes) -> bytes | None:
-    """Return the name if `model` is the first or last member, or is missing, and nothing in the body changes its
-    meaning.
+    """Return the name if `model` is the first or last member, or is missing, and nothing else in the body affects the
+    name.
 
-    Return None if finding the name needs parsing."""
+    Return None if finding the name requires parsing."""
     view, name = memoryview(body), b""
     if found := _FIRST.match(begin):
         view, name = view[found.end() :], found[1]

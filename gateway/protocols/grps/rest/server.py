@@ -1,4 +1,4 @@
-"""grps over HTTP, client side."""
+"""Converts grps messages over HTTP to canonical Requests, and Answers to responses (client side)."""
 
 from html import escape
 from importlib.resources import files
@@ -68,7 +68,7 @@ def decode_request(message: Message, listener: ListenerSettings, control: Stream
 def _decode_inference(message: Message, query: Query, listener: ListenerSettings, control: StreamControl) -> Request:
     is_stream = control.asks(message, query)
     if is_stream and query.returns_ndarray:
-        # the message of both servers
+        # both servers send this message
         raise DecodeError("Bad Request, err: Streaming and ret ndarray are not supported at the same time.")
 
     def read(body: Buffer) -> Request:
@@ -125,8 +125,8 @@ def encode_response(
 
 
 def encode_end(request: Request, control: StreamControl = DEFAULT_CONTROL) -> Message:
-    """Return the end of a stream, a message without bytes. If the stream has no messages, the end is the whole
-    response."""
+    """Return the end of a stream, which is a message without bytes. If the stream has no messages, the end is the
+    entire response."""
     return Message(headers=stream_headers(control.content_type), status=200)
 
 
@@ -148,7 +148,7 @@ _NAMES = {
 
 
 def _write_metrics(answer: Answer, request: Request) -> Message:
-    """Return the page, or the series that the query selects.
+    """Return the metrics page, or the series that the query selects.
 
     Raises:
         GatewayError: NOT_FOUND if the series is unknown.

@@ -1,6 +1,7 @@
-"""Streams in grps-rest: how a client requests one, its content type, and how its body is split.
+"""Handles streams in grps-rest: how a client requests a stream, the stream's content type, and how its body is split.
 
-A grps server is configured under `streaming_ctrl`, a listener or a backend under `settings`.
+The stream settings of a grps server are under `streaming_ctrl`, and the settings of a listener or a backend are under
+`settings`.
 """
 
 import re
@@ -51,8 +52,8 @@ SETTINGS = (
 
 @frozen
 class StreamControl:
-    """The settings for a listener or a backend. An empty `mode` means the query or a header for a listener, and the
-    query for a backend. An empty `content_type` means the type of the backend's stream."""
+    """The stream settings of a listener or a backend. An empty `mode` means the query or a header for a listener, and
+    the query for a backend. An empty `content_type` means the type of the backend's stream."""
 
     mode: str = ""
     key: str = STREAMING
@@ -74,7 +75,7 @@ class StreamControl:
         return _PLAIN.fullmatch(self.key) is not None
 
     def may_be_asked(self, message: Message) -> bool:
-        """Return whether the query or the headers might contain the key, also percent-encoded."""
+        """Return whether the query or the headers might contain the key, even percent-encoded."""
         return self.key in message.query or "%" in message.query or bool(message.headers.get(self.key))
 
     def asks(self, message: Message, query: Query) -> bool:
@@ -98,7 +99,7 @@ class StreamControl:
     def asks_in_body(self, message: Message) -> bool:
         """Return whether the JSON body contains the member that requests a stream.
 
-        The parser skips everything else, so a large body costs little. For invalid JSON, the result is False."""
+        The parser skips all other members, so a large body costs little. For invalid JSON, the result is False."""
         if self.mode != BODY or self.key.encode() not in bytes(message.body):
             return False
         if media_type(message.headers.get("content-type")) == OCTETS_TYPE:
@@ -136,7 +137,8 @@ def read_settings(values: Mapping[str, str]) -> StreamControl:
 # --- Framing ---
 #
 # A streamed body contains JSON objects without delimiters, with bytes of bin_data between them. Only the end of an HTTP
-# chunk separates bytes from the data after them. Objects are found by their nesting, independent of chunks.
+# chunk separates bytes from the data after them. The nesting of braces determines where objects end, independent of
+# chunks.
 
 _MAX_BLANKS = 64
 """Maximum number of blanks before an object. A chunk that begins with more blanks counts as bytes."""
@@ -146,7 +148,7 @@ _BACKSLASH, _QUOTE, _OPEN = b'\\"{'
 
 
 class JsonCutter:
-    """Splits a body at the end of each JSON object. Data that does not begin like an object counts as bytes, up to the
+    """Splits a body at the end of each JSON object. Data that does not begin like an object counts as bytes until the
     end of its chunk."""
 
     def __init__(self, limit: int) -> None:
@@ -205,7 +207,7 @@ class JsonCutter:
         return self._buffer[:1] == b"{"
 
     def _reaches_end(self) -> bool:
-        """Return whether the object is complete; in that case it ends at `_scanned`."""
+        """Return whether the object is complete. A complete object ends at `_scanned`."""
         buffer = self._buffer
         while found := (_IN_STRING if self._in_string else _OUTSIDE_STRINGS).search(buffer, self._scanned):
             mark, self._scanned = buffer[found.start()], found.end()

@@ -1,4 +1,4 @@
-"""URLs of grps-rest: the operation of each path, and the query."""
+"""Reads and writes URLs of grps-rest: the operation of each path, and the query."""
 
 from functools import lru_cache
 from urllib.parse import parse_qsl, urlencode
@@ -31,20 +31,20 @@ OPERATIONS = {
 }
 """The operation of each pattern except inference.
 
-The gateway accepts GET and POST for all of them, because the Python server accepts "GET, POST", and the C++ server
-"any".
+The gateway accepts GET and POST for all these patterns, because the Python server accepts "GET, POST", and the C++
+server "any".
 """
 
 METRICS_SERIES = f"GET {_ROOT}/monitor/series"
 METRICS_PATTERNS = ("GET /", f"GET {_ROOT}/monitor/metrics", METRICS_SERIES)
-"""The two paths of the metrics page, and the path of the series that it plots."""
+"""The two paths of the metrics page, and the path of the series that the page plots."""
 
 PATTERNS = (f"POST {_PREDICT}", *OPERATIONS)
 
 
 def is_inference(message: Message) -> bool:
-    """Return whether a client's message is an inference: at the grps path, or at any other path that a route maps to
-    grps."""
+    """Return whether a client's message is an inference, either at the grps path or at any other path that a route maps
+    to grps."""
     return message.pattern not in OPERATIONS and message.pattern not in METRICS_PATTERNS
 
 
@@ -111,8 +111,8 @@ def _is_true(parameters: dict[str, str], key: str) -> bool:
 def read_flag(value: str, what: str) -> bool:
     """Return the value of a flag, which can be in upper or lower case.
 
-    Raise DecodeError, with `what` in the message, for any other word: a server would ignore it and send a response that
-    the client did not request."""
+    Raise DecodeError, with `what` in the message, for any other word, because a server would ignore the word and send a
+    response that the client did not request."""
     word = value.strip().lower()
     if word not in _FLAGS:
         raise DecodeError(f"{what} is {value[:40]!r}, expected true or false")

@@ -1,7 +1,7 @@
-"""Media types of bodies, for `bodies` and `choice`.
+"""Implements the media types of bodies, for `bodies` and `choice`.
 
-A media type determines how the document that a template describes is written, and which responses a client accepts.
+A media type determines how a template's document is written, and which responses a client accepts.
 
-CSV, JSON lines and form data are converted to the JSON text of the same document, which is read like all other JSON.
-Messages in these formats are also written from JSON text.
+The reader converts CSV, JSON lines and form data to the JSON text of the same document, and then reads this text like
+any other JSON. The writer converts JSON text to these formats.
 """

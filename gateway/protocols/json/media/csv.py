@@ -8,7 +8,7 @@ list of objects, whose keys are the names in the header:
                                         ,"12"
 
 Numbers keep their digits. The tensor's datatype determines how the values of a column are read. Without a datatype, all
-cells of the column determine it:
+cells of the column together determine how they are read:
 
 - The values are numbers if each cell is a JSON number, NaN, an infinity (also written as `nan` or `inf`) or empty, and
   no cell is quoted.
@@ -17,7 +17,7 @@ cells of the column determine it:
 - Otherwise, the values are strings.
 
 Empty lines after the last row are ignored. An empty cell is NaN in a column of numbers, and the empty string in a
-column of strings. Blanks around a number are allowed. In a string, they are part of the value (RFC 4180, section 2,
+column of strings. Blanks around a number are allowed. In a string, blanks are part of the value (RFC 4180, section 2,
 rule 4).
 """
 
@@ -40,12 +40,13 @@ from gateway.protocols.json.media.json_texts import elements
 from gateway.protocols.json.media.lines import in_pieces
 
 KindOf: TypeAlias = Callable[[str], Kind | None]
-"""A function that returns the kind of a column's datatype, by the column's name (`0`, `1`, ... without a header).
+"""A function that returns the kind of a column's datatype.
 
-It returns None if the column has no datatype."""
+The argument is the column's name, or `0`, `1`, ... without a header. The result is None if the column has no
+datatype."""
 
 _Convert: TypeAlias = Callable[[list[str]], list[str] | None]
-"""A function that converts cells of a column to JSON texts. It returns None if a cell cannot be of the column's
+"""A function that converts cells of a column to JSON texts. It returns None if a cell does not fit the column's
 datatype."""
 
 
@@ -57,9 +58,9 @@ _are_numbers_or_empty = re.compile(rf"(?:[ \t]*+(?:{_DIGITS})?+[ \t]*+\n)*+").fu
 _numbers_at = re.compile(rf"(?:{_NUMBER}(?:,|\r?+\n))*+".encode()).match
 
 _PIECE = 2**20
-"""Number of bytes that one call into C processes. During the call, no other thread runs."""
+"""Number of bytes that one call into C processes. No other thread runs during the call."""
 _ROWS, _CELL_SIZE = 2**20, 16
-"""Number of bytes of rows that are created in one step, and the assumed size of a cell without its name."""
+"""Number of bytes of rows that one step creates, and the assumed size of a cell without its name, in bytes."""
 _MARKS = "\x7f", "\x80", "\x81"
 """Characters that JSON does not escape and that strings seldom contain."""
 
@@ -67,17 +68,18 @@ _MARKS = "\x7f", "\x80", "\x81"
 def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: int, flat: bool = False) -> bytes:
     """Return the JSON text of the table in `body`. An empty body is an empty list.
 
-    - `flat`: True for a tensor of one dimension. The table has no header, and one column or one row, and becomes a list
-      of its cells.
+    - `flat`: True for a tensor of one dimension. The table has no header and only one column or one row, and becomes a
+    list of its cells.
     - `columns` (`limits.json_values`): Maximum number of columns of a table that has a header, or that contains cells
       other than numbers.
     - `limit` (`limits.message`): Maximum size of the text, in bytes. The JSON text repeats the column names in each
       row.
 
     Raises:
-        DecodeError: the body is not CSV or not UTF-8, has rows of several lengths, a header without rows or with a
-            duplicate name, or a cell that does not fit its column's datatype. The message contains the line number.
-        GatewayError: TOO_LARGE for more columns, a longer text, or a row of more than 2**20 numbers.
+        DecodeError: the body is not CSV, is not UTF-8, has rows of several lengths, has a header without rows or with a
+            duplicate name, or has a cell that does not fit its column's datatype. The message contains the line number.
+        GatewayError: RESOURCE_EXHAUSTED if the table has more columns, the text is longer, or a row has more than 2**20
+        numbers.
     """
     text = _checked(bytes(body).removeprefix(BOM_UTF8))
     if not text:
@@ -98,8 +100,8 @@ def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: in
 
 
 def _checked(text: bytes) -> bytes:
-    """Return `text` with one line end after the last row, and without empty lines at the end. Raises DecodeError if it
-    is not UTF-8."""
+    """Return `text` with one line end after the last row, and without empty lines at the end. Raise DecodeError if
+    `text` is not UTF-8."""
     at = len(text) if text.isascii() else 0
     while at < len(text):
         end = min(at + _PIECE, len(text))
@@ -193,7 +195,7 @@ def _cell_pieces(
 
 
 def _rows(columns: list[list[str]], names: tuple[str, ...] | None) -> Iterator[bytes]:
-    """Yield the rows of these columns, separated by commas, as JSON lists, or, if `names` is set, as objects."""
+    """Yield the rows of these columns, separated by commas, as JSON lists, or as objects if `names` is set."""
     if names is None:
         before, end = ["],[", *[","] * (len(columns) - 1)], "]"
     else:
@@ -212,7 +214,7 @@ def _rows(columns: list[list[str]], names: tuple[str, ...] | None) -> Iterator[b
 
 
 def _values(rows: CsvRows, batch: CsvBatch, at: int, convert: _Convert, names: tuple[str, ...] | None) -> list[str]:
-    """Return the JSON texts of one column. Raises DecodeError for a cell that does not fit the column's datatype."""
+    """Return the JSON texts of one column. Raise DecodeError if a cell does not fit the column's datatype."""
     cells = batch.column(at)
     values = convert(cells)
     if values is None:
@@ -232,7 +234,7 @@ def _texts(cells: list[str]) -> list[str]:
     mark = next((mark for mark in _MARKS if mark not in joined), None)
     if mark is None or len(joined) > 2 * BLOCK:
         return list(map(_json_text, cells))
-    # one call for all cells, because orjson takes less time per character than Python per cell
+    # one call for all cells, because orjson takes less time for a character than Python takes for a cell
     return orjson.dumps(mark.join(cells)).decode().replace(mark, f'"{mark}"').split(mark)
 
 
@@ -273,8 +275,8 @@ _SORTS: dict[_Convert, str] = {_numbers: "number", _booleans: "boolean (true or 
 
 
 def _converters(rows: CsvRows, kinds: list[Kind | None]) -> list[_Convert]:
-    """Return the functions that convert the cells of each column, chosen by the column's kind, or by the format of all
-    its cells."""
+    """Return the functions that convert the cells of each column. The column's kind determines the function. If the
+    kind is None, the format of all cells of the column determines it."""
     unknown = {at for at, kind in enumerate(kinds) if kind is None}
     looks: dict[int, _Convert] = {}
     for batch in rows.batches() if unknown else ():
@@ -308,9 +310,9 @@ def _looks(batch: CsvBatch, at: int) -> _Convert | None:
 def write(text: bytes, *, header: bool) -> bytes:
     """Return the table in the compact JSON `text` as CSV. Without rows, the CSV is empty.
 
-    The table is a list of lists, or a list of single values, each of which is a row. A table with a header is a list of
-    objects with the same keys in the same order. Numbers keep their digits, and null becomes an empty cell. A string is
-    quoted if it would otherwise be read as another type.
+    The table is a list of lists, or a list of single values, in which each value is a row. A table with a header is a
+    list of objects with the same keys in the same order. Numbers keep their digits, and null becomes an empty cell. A
+    string is quoted if it would otherwise be read as another type.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if the document is not a table because a cell is a list or an object, or because
@@ -362,7 +364,7 @@ def _lines(rows: list[list[str]]) -> bytes:
 
 
 def _number_lines(text: bytes) -> bytes | None:
-    """Return the lines of a list of numbers, or of a list of such lists. Return None if it contains anything else."""
+    """Return the lines of a list of numbers, or of a list of such lists. Return None for any other text."""
     if any(mark in text for mark in (b'"', b"{", b"u", b"[]", b"[[[")):  # `u` is in null and in booleans
         return b"" if text == b"[]" else None
     lines = text[2:-2].replace(b"],[", b"\n") if text.startswith(b"[[") else text[1:-1].replace(b",", b"\n")

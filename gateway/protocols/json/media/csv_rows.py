@@ -1,4 +1,5 @@
-"""Splits CSV (RFC 4180) into cells. It splits blocks with numpy, and single rows only to explain an error."""
+"""Splits CSV (RFC 4180) into cells. The module splits blocks with numpy. It splits single rows only to explain an
+error."""
 
 import re
 from collections.abc import Iterator
@@ -11,12 +12,12 @@ from gateway.core.frozen import frozen
 from gateway.protocols.json.media.lines import in_pieces
 
 Cell: TypeAlias = bytes
-"""A cell as in the body, including its quotes."""
+"""A cell as it is in the body, including its quotes."""
 
 _MOST_CELLS = 2**20
 """Maximum number of cells in a row. The limit exists because each cell temporarily becomes an object."""
 BLOCK = 2**17
-"""Number of bytes to split in one step. The limit exists for the same reason."""
+"""Number of bytes to split in one step, which is limited for the same reason."""
 _QUOTE, _COMMA, _LINE_FEED, _RETURN = b'",\n\r'
 NOT_STRUCTURE = bytes(set(range(256)) - set(b",\n"))
 _SEPARATOR = 0xFF
@@ -53,7 +54,7 @@ class CsvBatch:
 
 @frozen
 class CsvRows:
-    """The rows of `text` from `start` on. Each row has `width` cells. The text is UTF-8 and ends with a line end."""
+    """The rows in `text` from `start` on. Each row has `width` cells. The text is UTF-8 and ends with a line end."""
 
     text: bytes
     start: int
@@ -64,15 +65,15 @@ class CsvRows:
         return in_pieces(self.text, self.start)
 
     def have(self, ends: bytes, cell: int) -> bool:
-        """Return True if `ends` (commas and line feeds) end the cells of complete rows.
+        """Return True if `ends`, the commas and line feeds after consecutive cells, fit rows of `width` cells.
 
-        `cell` is the first of these cells."""
+        `cell` is the number of the first of these cells."""
         expected = (b"," * (self.width - 1) + b"\n") * (2 + len(ends) // self.width)
         first = cell % self.width
         return ends == expected[first : first + len(ends)]
 
     def batches(self) -> Iterator[CsvBatch]:
-        """Yield all rows. Raises DecodeError for rows of another width, empty lines, and misplaced quotes."""
+        """Yield all rows. Raise DecodeError for rows of another width, empty lines, and misplaced quotes."""
         cells: list[str] = []
         quoted: _Flags = np.empty(0, np.bool_)
         start = self.start
@@ -163,7 +164,7 @@ def _blocks(text: bytes, at: int) -> "Iterator[_Block | None]":
 
 
 _Cut: TypeAlias = tuple[bytes, bytes, "np.ndarray[Any, np.dtype[np.intp]]", bool]
-"""Cells separated by _SEPARATOR, with the characters that ended them and their positions.
+"""Cells separated by _SEPARATOR, the characters after the cells, and the positions of these characters.
 
 The last item is True if the last cell, which has no end yet, continues within quotes."""
 
@@ -181,11 +182,11 @@ def _bare(piece: bytes) -> _Cut | None:
 
 
 def _quoted(octets: _Bytes, at: int, end: int, inside: bool) -> _Cut | None:
-    """Split a piece with quotes. `inside` is True if it begins inside a quoted cell."""
+    """Split a piece with quotes. `inside` is True if the piece begins inside a quoted cell."""
     piece = octets[at:end]
     before, after = _beside(octets, at - 1, end - 1), _beside(octets, at + 1, end + 1)
     quotes = piece == _QUOTE
-    is_inside = np.logical_xor.accumulate(quotes)  # among the quotes themselves, True for opening quotes
+    is_inside = np.logical_xor.accumulate(quotes)  # one flag per quote, True for opening quotes
     if inside:
         is_inside = ~is_inside
     is_outside = ~is_inside
@@ -217,11 +218,11 @@ def counted(cells: int) -> str:
 def next_row(text: bytes, at: int, line: int, columns: int = _MOST_CELLS) -> tuple[list[Cell], int]:
     """Return the cells of the row that begins at `at` in `line`, and the end of the row.
 
-    A row with quotes is read only a little past `columns`, because it cannot consist of numbers only.
+    If the row has quotes, reading stops shortly after `columns`, because the row cannot consist of numbers alone.
 
     Raises:
         DecodeError: the line is empty, or has a misplaced quote or carriage return.
-        GatewayError: TOO_LARGE for more than 2**20 cells.
+        GatewayError: RESOURCE_EXHAUSTED if the row has more than 2**20 cells.
     """
     end = text.find(b"\n", at) + 1
     if text.find(b'"', at, end) < 0:
@@ -281,7 +282,7 @@ def _end_of_quoted(text: bytes, at: int, line: int) -> int:
 
 
 def _end_of(pattern: "re.Pattern[bytes]", text: bytes, at: int) -> int:
-    """Return the end of the match at `at`, or of a part of the match, because matching blocks all other threads."""
+    """Return the end of the match at `at`, or of a part of a long match, because matching blocks all other threads."""
     found = pattern.match(text, at, at + BLOCK)
     assert found is not None  # the patterns also match an empty string
     return found.end()

@@ -1,8 +1,8 @@
-"""Converts the parts of form data, or the fields of a web form, to the JSON text of an object with one member for each,
-and back.
+"""Converts the parts of form data, or the fields of a web form, to the JSON text of an object with one member for each
+part or field, and back.
 
-The JSON form determines the kind of each part: a text, a JSON document (as in BentoML), or a file, whose bytes become
-base64 in the JSON.
+The JSON form determines the kind of each part, which is a text, a JSON document (as in BentoML), or a file. The bytes
+of a file become base64 in the JSON.
 """
 
 import json
@@ -25,7 +25,7 @@ _FILE_TYPE, _JSON_TYPE = "application/octet-stream", "application/json"
 class FormFields:
     """The parts that a form describes, by name.
 
-    `documents` are JSON. Other parts are files or text, depending on their contents."""
+    `documents` are JSON. Parts that are in none of the three sets are files or text, depending on their contents."""
 
     files: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
@@ -36,7 +36,7 @@ class FormFields:
 
         Raises:
             DecodeError: a text is not UTF-8, or a document is not JSON. The message says which part.
-            GatewayError: TOO_LARGE if the JSON text would be larger.
+            GatewayError: RESOURCE_EXHAUSTED if the JSON text would be larger.
         """
         if _MOST_A_BYTE * sum(len(part.content) for part in found.values()) > limit:
             self._check_size(found.values(), limit)
@@ -60,7 +60,7 @@ class FormFields:
         if part.name in self.files:
             return b'"%b"' % b64encode(part.content)
         try:
-            return write_json(part.text)  # the reader refuses the part by name, or ignores it
+            return write_json(part.text)  # the reader rejects the part by name, or ignores it
         except DecodeError:
             return b'"%b"' % b64encode(part.content)
 
@@ -79,7 +79,7 @@ class FormFields:
 
 
 _MOST_A_BYTE = 6
-"""Maximum number of bytes that one byte can become. A control character is written as `\\u0000` in a string."""
+"""Maximum number of bytes in JSON for one byte of content. JSON strings represent a control character as `\\u0000`."""
 _PIECE = 2**18
 
 _SIZES = np.ones(256, np.uint8)
@@ -88,8 +88,8 @@ _SIZES[[*b'\b\t\n\f\r"\\']] = 2
 
 
 def _size_as_json(content: Buffer) -> int:
-    """Return the size of `content` as a JSON string, in bytes. UTF-8 is counted as text with escapes, because a file
-    can become text in a response; anything else is counted as base64."""
+    """Return the size of `content` as a JSON string, in bytes. UTF-8 counts as text with escapes, because a file can
+    become text in a response. All other content counts as base64."""
     sizes = (
         int(_SIZES[np.frombuffer(content[at : at + _PIECE], np.uint8)].sum()) for at in range(0, len(content), _PIECE)
     )

@@ -1,6 +1,7 @@
 """Splits JSON texts into elements or members without decoding them. Also checks that a text is one document.
 
-Texts can contain NaN and infinities, as Python's `json` writes them. msgspec refuses these, and checks a text first.
+Texts can contain NaN and infinities, as Python's `json` writes them. msgspec, which checks a text first, rejects these
+values.
 """
 
 import json
@@ -15,19 +16,19 @@ from gateway.core.errors import DecodeError
 from gateway.protocols.json.plain import replaced_outside_strings
 
 DOCUMENTS = msgspec.json.Decoder(Raw)
-"""Checks the grammar without creating values."""
+"""A decoder that checks the grammar without creating values."""
 _LIST = msgspec.json.Decoder(list[Raw])
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _LENIENT = json.JSONDecoder()
 
-# Also matches strings, so that literals in them are skipped. Possessive, so no input causes backtracking.
+# Also matches strings, to skip the literals in them. Possessive, so no input causes backtracking.
 _LITERAL = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|\b(?:NaN|nan|Infinity|inf)\b', re.DOTALL)
 
 
 def check_document(text: bytes, what: str) -> None:
-    """Raise DecodeError, which refers to the text as `what`, unless `text` is exactly one document. Two documents
-    inserted in another text could count as two values. Duplicate members and the characters of strings are left to the
-    text's reader."""
+    """Raise DecodeError, which refers to the text as `what`, unless `text` is exactly one document. Two documents,
+    inserted into another text, could count as two values. The text's reader checks for duplicate members and invalid
+    characters in strings."""
     try:
         DOCUMENTS.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -39,15 +40,15 @@ def check_document(text: bytes, what: str) -> None:
 
 _PIECE = 2**16
 """Number of bytes of elements to cut out in one step. The limit exists because short elements take a hundred times as
-much memory as Python values."""
+much memory when they are Python values."""
 _TRIES = 8
 _BETWEEN = {b"[": b"],[", b"{": b"},{"}
 """The text between two elements of the same kind, by the first letter of the first element."""
 
 
 def elements(text: bytes) -> Iterator[list[bytes]]:
-    """Yield the texts of the elements of the list in `text`, several at a time. `text` is compact JSON from the gateway
-    itself."""
+    """Yield the texts of the elements of the list in `text`, several at a time. `text` is compact JSON that the gateway
+    has written."""
     at, end = 1, len(text) - 1
     try:
         while at < end:
@@ -62,7 +63,7 @@ def elements(text: bytes) -> Iterator[list[bytes]]:
 def _next_elements(text: bytes, at: int, end: int) -> tuple[list[bytes], int]:
     """Return the elements from `at` on, and the position of the next elements.
 
-    A cut within an element is noticed, because the text before it is not a list."""
+    The function detects a cut within an element, because the text before such a cut is not a list."""
     between, size = _BETWEEN.get(text[at : at + 1], b","), _PIECE
     while size < end - at:
         cut = at + size
@@ -88,7 +89,7 @@ def _elements_with_nan(text: str) -> Iterator[str]:
 
 
 def members(text: bytes) -> Mapping[str, bytes]:
-    """Return the texts of the members of the object in `text`, compact JSON from the gateway itself."""
+    """Return the texts of the members of the object in `text`, which is compact JSON that the gateway has written."""
     try:
         return {key: bytes(value) for key, value in _OBJECT.decode(text).items()}
     except msgspec.DecodeError:

@@ -1,8 +1,8 @@
 """Converts JSON lines (`application/jsonlines`, `application/x-ndjson`), one JSON document per line, to the JSON text
 of the list of these documents, and back.
 
-CSV is split into pieces of whole lines by `in_pieces` as well: each piece is processed in one call into C, during which
-no other thread runs.
+`in_pieces` also splits CSV into pieces of complete lines. One call into C processes each piece, and no other thread
+runs during this call.
 """
 
 from codecs import BOM_UTF8
@@ -17,7 +17,7 @@ from gateway.protocols.json.media.json_texts import DOCUMENTS, check_document, e
 
 _PIECE = (
     2**17
-)  # bytes; the patterns of `csv` take less than a millisecond for this size, the Python values a few megabytes
+)  # bytes; for this size, the patterns of `csv` take less than a millisecond, and the Python values a few megabytes
 
 
 def read(body: Buffer) -> bytes:
@@ -26,8 +26,8 @@ def read(body: Buffer) -> bytes:
     The last line can be blank. A body without lines is an empty list.
 
     Raises:
-        DecodeError: a line is blank, or is not exactly one document. The message contains the line number. Duplicate
-            members and the characters of strings are left to the list's reader.
+        DecodeError: a line is blank, or is not exactly one document. The message contains the line number. The list's
+            reader checks for duplicate members and invalid characters in strings.
     """
     text = bytes(body).removeprefix(BOM_UTF8).replace(b"\r\n", b"\n")
     *_, last = text.rpartition(b"\n")
@@ -41,8 +41,8 @@ def read(body: Buffer) -> bytes:
 
 def _check_lines(lines: bytes, first: int) -> None:
     """Raise DecodeError unless each line is one document. `first` is the number of the first line."""
-    # Anything else on a line next to its document could become a second document in the list. msgspec accepts any
-    # blanks between documents. Therefore, the documents' texts, each on its own line, must be equal to the lines.
+    # Other text on a line with a document could become a second document in the list. msgspec accepts any blanks
+    # between documents. Therefore, the documents' texts, each on its own line, must equal the lines.
     try:
         documents = DOCUMENTS.decode_lines(lines)
         if len(documents) == lines.count(b"\n") + 1 and b"\n".join(documents) == lines:
@@ -56,7 +56,7 @@ def _check_lines(lines: bytes, first: int) -> None:
 
 
 def write(text: bytes) -> bytes:
-    """Return the lines of the elements of the list in the compact JSON `text`.
+    """Return a body with a line for each element of the list in the compact JSON `text`.
 
     Without elements, the body is empty."""
     return b"".join([b"%b\n" % b"\n".join(documents) for documents in elements(text)])

@@ -1,7 +1,5 @@
-"""Media types.
-
-This module reads media types (RFC 9110, section 8.3.1), compares them, and finds the one that an Accept header prefers
-(section 12.5.1).
+"""Reads media types (RFC 9110, section 8.3.1), compares them, and finds the type that an Accept header prefers (section
+12.5.1).
 """
 
 import re
@@ -20,13 +18,13 @@ _END = re.compile(r"[ \t]*+(?:,|\Z)")
 _WEIGHT = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")
 _ESCAPED = re.compile(r"\\(.)")
 
-_MOST_RANGES = 256  # browsers send about ten
+_MOST_RANGES = 256  # browsers send about ten ranges
 
 
 @frozen
 class MediaType:
-    """A media type, or a range of media types, in which `subtype` or both the type and the subtype are `*`. Names are
-    in lower case."""
+    """A media type, or a range of media types, in which the subtype, or both the type and the subtype, are `*`. Names
+    are in lower case."""
 
     type: str
     subtype: str
@@ -40,7 +38,7 @@ class MediaType:
     def matches(self, other: "MediaType") -> bool:
         """Return True if the two types can be the same.
 
-        Their names must be equal or `*`, and all parameters that both have must be equal, ignoring case."""
+        Their names must be equal or `*`. Parameters that both types have must be equal, ignoring case."""
         return (
             (self.type == other.type or "*" in (self.type, other.type))
             and (self.subtype == other.subtype or "*" in (self.subtype, other.subtype))
@@ -53,13 +51,13 @@ class MediaType:
 
 
 def parse(text: str) -> MediaType | None:
-    """Return the media type in a Content-Type header or in a form, or None if it is missing or malformed."""
+    """Return the media type in a Content-Type header or in a form, or None if the type is missing or malformed."""
     found = _read(text, 0)
     return found[0] if found is not None and found[1] == len(text) and not text.endswith(",") else None
 
 
 def declared(text: str) -> MediaType | None:
-    """Return the media type that a form declares, or None if it is malformed.
+    """Return the media type that a form declares, or None if the type is malformed.
 
     CSV has no header unless the form declares it, so `text/csv` does not match a body with `header=present`."""
     found = parse(text)
@@ -76,8 +74,8 @@ def check_charset(given: MediaType) -> None:
 
 
 def preferred(accept: str, offered: Sequence[MediaType]) -> int | None:
-    """Return the index of the type in `offered` that the Accept header prefers: the one with the highest weight, or the
-    first of these. Return None if the header accepts no offered type. A header without a valid range accepts every
+    """Return the index of the type in `offered` that the Accept header prefers, which is the first type with the
+    highest weight. Return None if the header accepts no offered type. A header without a valid range accepts every
     type. Ranges after the 256th are ignored."""
     ranges = list(islice(_ranges(accept), _MOST_RANGES))
     if not ranges:
@@ -98,7 +96,7 @@ def _specificity(each: MediaType) -> tuple[bool, bool, int]:
 
 
 def _ranges(accept: str) -> Iterator[tuple[MediaType, float]]:
-    """Yield the media ranges of an Accept header with their weights, except malformed ones."""
+    """Yield the media ranges of an Accept header with their weights. Malformed ranges are skipped."""
     at = 0
     while at < len(accept):
         found = _read(accept, at)
@@ -113,7 +111,7 @@ def _ranges(accept: str) -> Iterator[tuple[MediaType, float]]:
 
 
 def _read(text: str, at: int) -> tuple[MediaType, int] | None:
-    """Return the media type at `at`, or None if it is malformed, and the start of the next one."""
+    """Return the media type at `at`, or None if it is malformed. Also return the start of the next media type."""
     essence = _ESSENCE.match(text, at)
     if essence is None:
         return None

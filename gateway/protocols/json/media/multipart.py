@@ -1,6 +1,7 @@
-"""Form data, `multipart/form-data` (RFC 7578, RFC 2046 section 5.1): named parts that contain text or a file.
+"""Reads and writes form data, `multipart/form-data` (RFC 7578, RFC 2046 section 5.1): named parts that contain text or
+a file.
 
-The reader is strict. It refuses bytes before the first part or after the last part, parts without a name, duplicate
+The reader is strict. It rejects bytes before the first part or after the last part, parts without a name, duplicate
 names, and transfer encodings. In names, quotes and line ends are written as `%22`, `%0D` and `%0A`, as in WHATWG's HTML
 standard ("multipart/form-data encoding algorithm"), browsers, curl and Python clients.
 """
@@ -16,7 +17,7 @@ from gateway.protocols.json.media.media_types import check_charset, parse
 
 _MOST_BOUNDARY = 70  # RFC 2046 section 5.1.1
 _OWN_BOUNDARY = 32
-"""Length of a boundary that the gateway writes, in characters."""
+"""Length of the boundaries that the gateway writes, in characters."""
 _MOST_HEAD = 8192
 """Maximum size of the headers of one part, in bytes."""
 
@@ -38,7 +39,7 @@ class FormPart:
 
     @property
     def text(self) -> str:
-        """The content as text. Raises DecodeError if it is not UTF-8, or if the part's headers specify another
+        """The content as text. Raises DecodeError if the content is not UTF-8, or if the part's headers specify another
         charset."""
         given = parse(self.content_type)
         if given is not None:
@@ -58,7 +59,7 @@ def read(body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]:
     Raises:
         DecodeError: the boundary is missing, a part or the end is malformed, or a name occurs twice. The message says
             which part.
-        GatewayError: TOO_LARGE if there are more parts.
+        GatewayError: RESOURCE_EXHAUSTED if the body has more parts.
     """
     data, mark = bytes(body), b"--" + _boundary(content_type)
     if not data.startswith(mark):
@@ -97,7 +98,7 @@ def _boundary(content_type: str) -> bytes:
 
 def _part(data: bytes, start: int, end: int, number: int) -> FormPart:
     """Return the part between two boundaries."""
-    # `start - 2`: the headers also end in a part without headers, which begins with an empty line
+    # `start - 2` also finds the end of the headers in a part without headers, which begins with an empty line
     head_end = data.find(b"\r\n\r\n", start - 2, min(end, start + _MOST_HEAD))
     if head_end < 0:
         raise DecodeError(f"part {number} of the form data: its headers do not end within {_MOST_HEAD} bytes")
@@ -154,7 +155,7 @@ def _unescaped(text: str) -> str:
 
 
 def write(parts: Sequence[FormPart]) -> tuple[Buffer, ...]:
-    """Return the form data of these parts, in pieces. The same parts give the same bytes."""
+    """Return the form data of these parts, in pieces. The same parts always produce the same bytes."""
     heads = [_head(part) for part in parts]
     hashed = blake2b(digest_size=_OWN_BOUNDARY // 2)
     for head, part in zip(heads, parts, strict=True):

@@ -1,4 +1,4 @@
-"""Streams of documents in one body: server-sent events and JSON lines.
+"""Splits and writes streams of documents in one body: server-sent events and JSON lines.
 
 OpenAI's API ends a stream of events with the event `[DONE]`. The gateway accepts this event in all event streams, and
 writes it if the form's `stream` is `openai`.
@@ -20,20 +20,21 @@ END_MARK = b"[DONE]"
 
 
 class LineCutter:
-    """Splits a stream of bytes into lines, each of at most `limit` bytes. Implements MessageSplitter of
+    """Splits a stream of bytes into lines of at most `limit` bytes each. The class implements MessageSplitter of
     `core.protocol`, which the HTTP connector calls.
 
-    Blank lines are skipped, because servers send them to keep a connection open. The last line needs no line end."""
+    The class skips blank lines, because servers send them to keep a connection open. The last line needs no line
+    end."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._line = bytearray()
-        """The line whose end has not arrived."""
+        """The beginning of the line whose end has not arrived."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
-        """Return the lines that `data` completes, without their ends.
+        """Return the lines that `data` completes, without their line ends.
 
-        Raises GatewayError (RESOURCE_EXHAUSTED) if a line exceeds the limit."""
+        Raise GatewayError (RESOURCE_EXHAUSTED) if a line exceeds the limit."""
         first, *others = bytes(data).split(b"\n")
         lines: list[Buffer] = []
         self._extend(first)
@@ -47,7 +48,7 @@ class LineCutter:
         return []
 
     def end(self) -> list[Buffer]:
-        """Return the line that ends with the body."""
+        """Return the line that ends at the end of the body."""
         return self._end_line()
 
     def _extend(self, piece: bytes) -> None:
@@ -64,7 +65,7 @@ class LineCutter:
 
 
 def write_line(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """Return a line that contains `parts`, a JSON text without line ends. Return nothing if `parts` is empty."""
+    """Return a line that contains `parts`, a JSON text without line ends. Return an empty tuple if `parts` is empty."""
     return (*parts, b"\n") if parts else ()
 
 

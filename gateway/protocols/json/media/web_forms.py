@@ -1,6 +1,7 @@
-"""Web forms, `application/x-www-form-urlencoded` (WHATWG's URL standard, section 5): named fields that contain text.
+"""Reads and writes web forms, `application/x-www-form-urlencoded` (WHATWG's URL standard, section 5): named fields that
+contain text.
 
-The gateway refuses duplicate names. A percent sign without two hexadecimal digits stands for itself, as in the
+The gateway rejects duplicate names. A percent sign without two hexadecimal digits stands for itself, as in the
 standard.
 """
 
@@ -25,7 +26,7 @@ def read(body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]:
 
     Raises:
         DecodeError: the charset is not UTF-8, or a name is not UTF-8, is too long, or occurs twice.
-        GatewayError: TOO_LARGE if there are more fields.
+        GatewayError: RESOURCE_EXHAUSTED if the body has more fields.
     """
     given = parse(content_type)
     if given is not None:
@@ -62,7 +63,7 @@ def _decoded(text: bytes) -> bytes:
 
 
 def _pieces(text: bytes) -> Iterable[bytes]:
-    """Return `text` in pieces that do not divide an escape."""
+    """Yield `text` in pieces that do not divide an escape."""
     at = 0
     while at < len(text):
         end = at + _PIECE

@@ -1,4 +1,4 @@
-"""Upstream side: writes V2 gRPC requests and reads V2 gRPC responses."""
+"""Converts canonical Requests to V2 gRPC requests, and responses to Answers (upstream side)."""
 
 from collections.abc import Callable, Sequence
 
@@ -40,11 +40,11 @@ LACKING = {
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """Return the request as a message to `target`.
+    """Return the request as a message for `target`.
 
     Raises:
         GatewayError: UNIMPLEMENTED if V2 gRPC does not define the operation or the server lacks the extension;
-            INVALID_ARGUMENT for a string or parameter that the message cannot carry (the error message says which);
+            INVALID_ARGUMENT if the message cannot represent a string or parameter (the error message says which);
             NOT_FOUND if this server type cannot have the version.
     """
     if request.operation is INFER or request.operation is STREAM:
@@ -69,8 +69,8 @@ def _write_request(kind: ProtobufClass, request: Request, target: Target) -> Pro
 
 
 def _encode_infer(request: Request, target: Target) -> Message:
-    """Return a ModelInferRequest. Its contents are typed if the client's request is typed, otherwise raw. All server
-    types except TYPED read raw contents."""
+    """Return a ModelInferRequest. Its contents are typed if the client's request is typed, and raw otherwise. All
+    server types except TYPED read raw contents."""
     if request.version:
         check_version(request.version, target)
     if request.outputs:
@@ -108,7 +108,7 @@ _COUNTED: dict[Operation, ProtobufClass] = {
     Operation.SERVER_METADATA: schema.ServerMetadataResponse,
     **{operation: kind for operation, (kind, _, _) in extensions.RESPONSES.items() if kind.DESCRIPTOR.fields},
 }
-"""Responses in which every field becomes a Python object."""
+"""The types of responses in which every field becomes a Python object."""
 _LISTS = frozenset({Operation.MODELS, Operation.ALL_STATISTICS})
 
 
@@ -142,7 +142,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def _unwrapped(reply: Message) -> Buffer:
-    """Return the ModelInferResponse in a stream's response. Raises GatewayError if the response is an error."""
+    """Return the ModelInferResponse in a stream's response. Raise GatewayError if the response is an error."""
     wrapped, error = unwrap_response(reply.body)
     if error:
         raise decode_stream_error(error, wrapped)

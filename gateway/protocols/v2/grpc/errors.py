@@ -1,4 +1,4 @@
-"""V2 gRPC errors, which consist of a status code and a message.
+"""Reads and writes V2 gRPC errors, which consist of a status code and a message.
 
 In the stream of ModelStreamInfer, an error is a response with an error message.
 
@@ -33,18 +33,18 @@ _REASON = "gateway_reason"
 _CLIENT_ERRORS = frozenset(
     {Status.INVALID_ARGUMENT, Status.PERMISSION_DENIED, Status.UNAUTHENTICATED, Status.CANCELLED}
 )
-"""Statuses that are unrelated to the model. For ModelReady, any other error means that the model is not usable."""
+"""Statuses that are unrelated to the model. For ModelReady, any other error means that the model cannot be used."""
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response that reports `error` to the client. In a stream, this is a response of the stream."""
+    """Return the response that reports `error` to the client. For a stream, the result is a response of the stream."""
     text = error.message.encode("utf-8", "replace")
     if message.pattern == MODEL_STREAM_INFER:
         return _encode_stream_error(error, request, message, text.decode())
     headers = Headers(error_fields(error))
     if request and request.operation is Operation.MODEL_READY and error.status not in _CLIENT_ERRORS:
-        # Respond like Triton, so that is_model_ready() in tritonclient returns False. For KServe's NOT_FOUND, it would
-        # raise an error.
+        # Respond like Triton, which makes is_model_ready() in tritonclient return False. For KServe's NOT_FOUND,
+        # is_model_ready() would raise an error.
         return Message(headers=headers, parts=(ModelReadyResponse().SerializeToString(),))
     return Message(headers=headers, parts=(_truncate(text),), status=error.status)
 
@@ -58,7 +58,8 @@ def _encode_stream_error(error: GatewayError, request: Request | None, message: 
     response = ModelInferResponse(id=request.id if request else _read_id(message.body))
     response.parameters[_REASON].string_param = error.reason.value
     if request and wants_empty_final(request):
-        # Triton is inconsistent: if it rejects a request, the error is the last response; if a model fails, it is not
+        # Triton is inconsistent: if it rejects a request, the error is the last response, but if a model fails, other
+        # responses follow
         set_final(response)
     return protobuf_reply(ModelStreamInferResponse(error_message=text or error.reason.value, infer_response=response))
 
@@ -73,7 +74,7 @@ def _read_id(body: Buffer) -> str | None:
 
 
 def decode_stream_error(text: str, response: Buffer) -> GatewayError:
-    """Return the error for an error message in a stream. Its Reason is MODEL_ERROR, unless the server is a gateway,
+    """Return the error for an error message in a stream. The Reason is MODEL_ERROR, unless the server is a gateway,
     which sends the Reason.
 
     Raises:

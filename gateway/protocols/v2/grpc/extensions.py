@@ -1,9 +1,9 @@
-"""V2 gRPC extensions, for clients and for backends.
+"""Reads and writes the messages of V2 gRPC extensions, for clients and for backends.
 
 The extensions are model repository (index, load, unload), model configuration, statistics, trace settings and log
-settings. Model configurations and statistics are JSON over REST, and messages over gRPC. Between them, the module uses
-the JSON that Triton writes for a message: protobuf's JSON mapping, with the schema's own field names, with all fields
-that cannot be absent, and with 64-bit integers as numbers instead of strings.
+settings. Model configurations and statistics are JSON over REST, and messages over gRPC. To convert between the two,
+the module uses the JSON that Triton writes for a message. This JSON is protobuf's JSON mapping, with the schema's own
+field names, with all fields that cannot be absent, and with 64-bit integers as numbers instead of strings.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,7 +41,7 @@ def decode_control(
 
     Raises:
         DecodeError: the message is not a message of `kind`, or contains a setting without a value.
-        GatewayError: UNIMPLEMENTED for a `repository_name`, which Triton also rejects.
+        GatewayError: UNIMPLEMENTED if the request contains a `repository_name`, which Triton also rejects.
     """
     parsed = parse(kind, message.body)
     model = "" if operation is Operation.LOG_SETTINGS else parsed.model_name
@@ -105,7 +105,7 @@ def encode_config(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_statistics(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a ModelStatisticsResponse. Raises GatewayError (INTERNAL) if the type of a counter differs from
+    """Return a ModelStatisticsResponse. Raise GatewayError (INTERNAL) if the type of a counter differs from
     Triton's."""
     assert isinstance(answer, Statistics)
     written = schema.ModelStatisticsResponse()
@@ -116,7 +116,7 @@ def encode_statistics(answer: Answer, request: Request, translate: Translate) ->
 
 
 def encode_done(kind: ProtobufClass, answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to a load or an unload, an empty message of this `kind`."""
+    """Return the response to a load or an unload, which is an empty message of this `kind`."""
     return protobuf_reply(kind())
 
 
@@ -146,7 +146,7 @@ def encode_control(request: Request) -> Message:
     """Return the request for one of CONTROL_OPERATIONS.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for a setting that the message cannot carry. The error message says which.
+        GatewayError: INVALID_ARGUMENT if the message cannot represent a setting. The error message says which.
     """
     settings = request.settings if isinstance(request, ControlRequest) else {}
     method, kind = schema.REQUESTS[request.operation]
@@ -172,7 +172,8 @@ def _write_setting(operation: Operation, written: Protobuf, key: str, given: Set
 
 
 _Choices = tuple[tuple[type, str, tuple[int, int]], ...]
-"""For each Python type, the field of a oneof `parameter_choice`, and the minimum and maximum integer of the field."""
+"""A map from each Python type to the field of a oneof `parameter_choice`, and to the minimum and maximum integer of the
+field."""
 
 _LOG_CHOICES: _Choices = (
     (bool, "bool_param", (0, 1)),
@@ -202,7 +203,7 @@ def _write_choice(field: Protobuf, key: str, given: object, choices: _Choices) -
 
 
 def decode_index(reply: Message) -> tuple[ModelEntry, ...]:
-    """Return the models in a repository index. Raises DecodeError for any other message."""
+    """Return the models in a repository index. Raise DecodeError for any other message."""
     # MLServer's states are READY over REST and State.READY over gRPC
     return tuple(
         ModelEntry(each.name, each.version, each.state.removeprefix("State."), each.reason)
@@ -211,13 +212,13 @@ def decode_index(reply: Message) -> tuple[ModelEntry, ...]:
 
 
 def decode_config(reply: Message) -> dict[str, Any]:
-    """Return a model's configuration. Raises DecodeError for any other message."""
+    """Return a model's configuration. Raise DecodeError for any other message."""
     config = parse(schema.ModelConfigResponse, reply.body).config
     return _to_json(config) if config.name else {}
 
 
 def decode_statistics(reply: Message) -> Statistics:
-    """Return the counters of each version of each model. Raises DecodeError for any other message."""
+    """Return the counters of each version of each model. Raise DecodeError for any other message."""
     entries = parse(schema.ModelStatisticsResponse, reply.body).model_stats
     return Statistics(tuple(_read_statistics(_to_json(each)) for each in entries))
 
@@ -227,15 +228,15 @@ def _read_statistics(document: dict[str, Any]) -> ModelStatistics:
 
 
 def decode_done(kind: ProtobufClass, reply: Message) -> bool:
-    """Return True: a response of this `kind` means that the operation is complete.
+    """Return True, because a response of this `kind` means that the operation is complete.
 
-    Raises DecodeError for any other message."""
+    Raise DecodeError for any other message."""
     parse(kind, reply.body)
     return True
 
 
 def decode_trace_settings(reply: Message) -> dict[str, object]:
-    """Return all trace settings as their JSON values. Raises DecodeError for any other message."""
+    """Return all trace settings as their JSON values. Raise DecodeError for any other message."""
     settings = sorted(parse(schema.TraceSettingResponse, reply.body).settings.items())
     return {key: _json_value(_read_trace_setting(key, tuple(each.value))) for key, each in settings}
 
@@ -245,7 +246,7 @@ def _json_value(setting: SettingValue) -> object:
 
 
 def decode_log_settings(reply: Message) -> dict[str, object]:
-    """Return all log settings. Raises DecodeError for any other message, or a setting without a value."""
+    """Return all log settings. Raise DecodeError for any other message, and for a setting without a value."""
     settings = parse(schema.LogSettingsResponse, reply.body).settings
     return dict(sorted(_read_choices(settings, "log setting").items()))
 
@@ -270,8 +271,8 @@ RESPONSES: dict[Operation, _Response] = {
     Operation.TRACE_SETTINGS: (schema.TraceSettingResponse, encode_trace_settings, decode_trace_settings),
     Operation.LOG_SETTINGS: (schema.LogSettingsResponse, encode_log_settings, decode_log_settings),
 }
-"""For each operation, the type of the response message, the function that writes it for clients, and the function that
-reads it from servers."""
+"""A map from each operation to the type of its response message, the function that writes this message for clients, and
+the function that reads it from servers."""
 
 
 # --- Protobuf messages as JSON ---
@@ -308,7 +309,8 @@ def _parse_integers(document: dict[str, Any], kind: Descriptor) -> None:
 
 
 def _from_json(document: object, kind: ProtobufClass, what: str) -> Protobuf:
-    """Return the JSON object `document` as a message of this `kind`. Members that are not in the schema are ignored.
+    """Return the JSON object `document` as a message of this `kind`. The function ignores members that are not in the
+    schema.
 
     Raises:
         GatewayError: INTERNAL if the type of a member differs from the schema. The message refers to the object as

@@ -1,4 +1,4 @@
-"""V2 gRPC health, server metadata and model metadata, for clients and for backends."""
+"""Reads and writes V2 gRPC health, server metadata and model metadata, for clients and for backends."""
 
 from gateway.core.messages import Message
 from gateway.core.models import ServerInfo, Signature, TensorSpec
@@ -22,7 +22,7 @@ OWN_EXTENSIONS = ("parameters",)
 
 
 def encode_health(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a response that says if the server is live or ready, or if the model is ready."""
+    """Return a response that reports whether the server is live or ready, or whether the model is ready."""
     healthy = answer is True
     if request.operation is Operation.LIVE:
         return protobuf_reply(ServerLiveResponse(live=healthy))
@@ -32,8 +32,8 @@ def encode_health(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_server_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a ServerMetadataResponse. The extensions in it are the gateway's own over gRPC, unless the answer contains
-    some."""
+    """Return a ServerMetadataResponse. It lists the extensions in the answer, or the gateway's own extensions over gRPC
+    if the answer has none."""
     assert isinstance(answer, ServerInfo)
     extensions = answer.extensions or OWN_EXTENSIONS
     return protobuf_reply(ServerMetadataResponse(name=answer.name, version=answer.version, extensions=extensions))
@@ -56,22 +56,22 @@ def encode_metadata(answer: Answer, request: Request, translate: Translate) -> M
 
 
 def decode_live(reply: Message) -> bool:
-    """Return True if the server is live. Raises DecodeError for any other message."""
+    """Return True if the server is live. Raise DecodeError for any other message."""
     return bool(parse(ServerLiveResponse, reply.body).live)
 
 
 def decode_ready(reply: Message) -> bool:
-    """Return True if the server is ready. Raises DecodeError for any other message."""
+    """Return True if the server is ready. Raise DecodeError for any other message."""
     return bool(parse(ServerReadyResponse, reply.body).ready)
 
 
 def decode_model_ready(reply: Message) -> bool:
-    """Return True if the model is ready. Raises DecodeError for any other message."""
+    """Return True if the model is ready. Raise DecodeError for any other message."""
     return bool(parse(ModelReadyResponse, reply.body).ready)
 
 
 def decode_server_metadata(reply: Message) -> ServerInfo:
-    """Return a server's name, version and extensions. Raises DecodeError for any other message."""
+    """Return a server's name, version and extensions. Raise DecodeError for any other message."""
     metadata = parse(ServerMetadataResponse, reply.body)
     return ServerInfo(metadata.name, metadata.version, tuple(metadata.extensions))
 

@@ -1,4 +1,5 @@
-"""V2 parameters over gRPC: a `map<string, InferParameter>`, in which an InferParameter is a oneof of five types."""
+"""Reads and writes V2 parameters over gRPC, which are a `map<string, InferParameter>`. An InferParameter is a oneof of
+five types."""
 
 from reprlib import repr as shown
 
@@ -15,12 +16,12 @@ _INT64_MIN, _INT64_MAX, _UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 
 _NEWER_TYPES = {"double_param": "a floating-point number", "uint64_param": "an integer above 2^63 - 1"}
 """The types that only the newer specification and Triton define. Other servers, such as KServe and MLServer, read a
-parameter of these types as a parameter without a value."""
+parameter of such a type as a parameter without a value."""
 
 _WITH_NEWER_TYPES = frozenset({TRITON, BINARY})
 
 _WITH_NEWER_TYPES_IF_LISTED = frozenset({"parameters", SCHEDULE_POLICY})
-"""Triton extensions that imply support for these types. Gateways also list the first extension."""
+"""Triton extensions that imply support for the newer types. Gateways also list the first extension."""
 
 
 def has_newer_types(target: Target) -> bool:
@@ -33,8 +34,8 @@ def read_parameters(given: Protobuf, what: str, *, reply: bool = False) -> dict[
     """Return the parameters in the map `given`.
 
     Raises:
-        DecodeError: a parameter has no value. The message contains its key. In a `reply`, parameters without a value
-            are skipped instead.
+        DecodeError: a parameter has no value, unless `reply` is True. The message contains the key. In a reply,
+            parameters without a value are skipped.
     """
     if not given:
         return {}
@@ -56,7 +57,7 @@ def write_parameters(field: Protobuf, parameters: Parameters, what: str, *, newe
             The message contains the key.
     """
     for key, value in parameters.items():
-        if type(value) is NestedJson:  # from another client, whose call shared its answer
+        if type(value) is NestedJson:  # from the answer to another client's call, which this call shares
             raise invalid_input(f"{what}: parameter {key!r} is an object or a list, which gRPC cannot carry")
         if isinstance(value, int) and not _INT64_MIN <= value <= _UINT64_MAX:
             raise invalid_input(f"{what}: parameter {key!r} is an integer beyond 64 bits, which gRPC cannot carry")

@@ -23,17 +23,17 @@ from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, ERROR_MESSAGE
 from gateway.protocols.v2.grpc.tensors import MODEL, REQUEST, VERSION
 
 _ACTED_UPON = ((b"sequence_", 2), (b"shared_memory_", 12), (b"timeout", 2))
-"""Parameters that need decoding, with the position of a rare letter in each.
+"""Parameters that require decoding, with the position of a rare letter in each parameter.
 
-All requests of a sequence must go to the same server, the gateway rejects shared memory, and `timeout` sets a
-deadline."""
+The gateway sends all requests of a sequence to the same server, rejects shared memory, and sets a deadline from
+`timeout`."""
 _ACTED_UPON_IN_STREAMS = (*_ACTED_UPON, (ENABLE_EMPTY_FINAL.encode(), 0))
-"""If the last parameter is set, a client expects exactly one final response, regardless of the server's responses (see
-`streams`)."""
+"""The same parameters in streams. If a client sets the last parameter, it expects exactly one final response,
+regardless of the server's responses (see `streams`)."""
 
 MOST_FIELDS = 4096
-"""Maximum number of top-level fields of a message that is not decoded. The limit exists because each field takes time
-on the event loop."""
+"""Maximum number of top-level fields of a message that the gateway relays unread. The limit exists because each field
+takes time on the event loop."""
 
 _OPERATIONS = {MODEL_INFER: INFER, MODEL_STREAM_INFER: STREAM}
 
@@ -42,7 +42,7 @@ _OPERATIONS = {MODEL_INFER: INFER, MODEL_STREAM_INFER: STREAM}
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the Request of an inference, and the message's bytes except raw contents.
+    """Return the Head of an inference, which contains the message's bytes except raw contents.
 
     Return None if the gateway must decode the message because it calls another method, contains a parameter that the
     gateway acts on, or is malformed."""
@@ -61,7 +61,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 def _names(body: Buffer) -> tuple[str, str, bytes]:
     """Return the model, its version, and the bytes of a ModelInferRequest except raw contents. If a field occurs
-    several times, the last one counts, as in protobuf's own readers.
+    several times, the last occurrence counts, as in protobuf's own readers.
 
     Raises:
         IndexError, UnicodeDecodeError, DecodeError: the message is malformed.
@@ -95,7 +95,7 @@ def _names(body: Buffer) -> tuple[str, str, bytes]:
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
-    """Return the message to a server that accepts the client's message unchanged. Return None if the server does not.
+    """Return the message for a server that accepts the client's message unchanged. Return None for any other server.
 
     Raises:
         GatewayError: NOT_FOUND if this server type cannot have the version.
@@ -118,8 +118,8 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 
 @lru_cache(256)
 def _missing(flavor: str, extensions: frozenset[str] | None) -> tuple[tuple[bytes, int], ...]:
-    """Return the parameters and datatypes that the server does not support, with the position of a rare letter in
-    each."""
+    """Return the names of the parameters and datatypes that the server does not support, with the position of a rare
+    letter in each name."""
     names = {CLASSIFICATION: (b"classification", 11), SCHEDULE_POLICY: (b"priority", 0)}
     words = [word for name, word in names.items() if not has_extension(name, flavor, extensions)]
     return (*words, *((each.value.encode(), 0) for each in LACKING.get(flavor, ())))
@@ -129,7 +129,7 @@ def _missing(flavor: str, extensions: frozenset[str] | None) -> tuple[tuple[byte
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message:
-    """Return the response to the client.
+    """Return the response for the client.
 
     Raises:
         DecodeError, GatewayError: the errors of `client.decode_response`.

@@ -1,4 +1,4 @@
-"""The messages and methods of V2's gRPC service, `protos/v2/inference.proto`. All codecs of this folder use them."""
+"""Defines the messages and methods of V2's gRPC service (`protos/v2/inference.proto`) for all codecs of this folder."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -75,4 +75,4 @@ REQUESTS: Mapping[Operation, tuple[str, ProtobufClass]] = {
     Operation.INFER: (MODEL_INFER, ModelInferRequest),
     Operation.STREAM: (MODEL_STREAM_INFER, ModelInferRequest),
 }
-"""For each operation, the method and the type of the request message."""
+"""A map from each operation to its method and the type of its request message."""

@@ -1,4 +1,4 @@
-"""Client side: reads V2 gRPC requests and writes V2 gRPC responses."""
+"""Converts V2 gRPC requests to canonical Requests, and Answers to responses (client side)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -93,9 +93,9 @@ def _decode_model(operation: Operation, kind: ProtobufClass, message: Message, l
 
 
 def _decode_server(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
-    """Return a request about the whole server.
+    """Return a request about the entire server.
 
-    Raises GatewayError (UNIMPLEMENTED) for a `repository_name`, as Triton does."""
+    Raise GatewayError (UNIMPLEMENTED) if the message contains a `repository_name`, which Triton also rejects."""
     parsed = parse(kind, message.body)
     ready = operation is Operation.MODELS and parsed.ready
     if operation is Operation.MODELS and parsed.repository_name:
@@ -104,7 +104,7 @@ def _decode_server(operation: Operation, kind: ProtobufClass, message: Message, 
 
 
 def _decode_statistics(message: Message, listener: ListenerSettings) -> Request:
-    """Decode a request for the statistics of one model, or of all models if the message contains no model name."""
+    """Return a request for the statistics of one model, or of all models if the message contains no model name."""
     request = _decode_model(Operation.MODEL_STATISTICS, schema.ModelStatisticsRequest, message, listener)
     return request if request.model else replace(request, operation=Operation.ALL_STATISTICS, version="")
 
@@ -124,7 +124,7 @@ _SHARED_MEMORY: dict[str, DecodeRequest] = {
     for kind in ("system", "cuda", "tpu")
     for verb in ("Status", "Register", "Unregister")
 }
-"""Methods that are not in the schema. The gateway serves them only to reject them with a specific error."""
+"""Methods that are not in the schema. The gateway serves them only to reject their calls with a specific error."""
 
 _DECODERS: dict[str, DecodeRequest] = {
     **{method: _decoder(operation, kind) for operation, (method, kind) in schema.REQUESTS.items()},
@@ -140,7 +140,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
     Raises:
         DecodeError: the message is not a message of the method, or would crash a model server.
-        GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit; UNIMPLEMENTED for shared memory.
+        GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit; UNIMPLEMENTED if the request is for shared
+        memory.
     """
     return _DECODERS[message.pattern](message, listener)
 
@@ -166,12 +167,13 @@ def _encode_stream(answer: Answer, request: Request, translate: Translate, typed
 def _write_response(
     response: Response, request: Request, parameters: Parameters, translate: Translate, typed: bool
 ) -> Parts:
-    """Return the ModelInferResponse for `response`, with `parameters` instead of the response's own.
+    """Return the ModelInferResponse for `response`, with `parameters` instead of the response's own parameters.
 
-    The contents are typed if the request's contents are typed and either the backend's contents are typed or `typed` is
-    set. tritonclient, which sends raw requests, reads typed numbers as an empty array. Triton clients read only raw
-    contents, because Triton always sends them."""
-    # name, version and id come from the client's request: if that has no id, MLServer's response contains a new UUID
+    The contents are typed if the request's contents are typed, and either the backend's contents are typed or `typed`
+    is True. Clients that send raw requests read only raw contents, because Triton always sends raw contents. For
+    example, tritonclient reads typed numbers as an empty array."""
+    # name, version and id come from the client's request, because MLServer adds a new UUID to a response if its request
+    # has no id
     model, version = request.model or response.model, request.version or response.version
     head = InferenceHead(model, version, request.id, parameters)
     outputs: Sequence[Tensor] = response.outputs
@@ -203,8 +205,8 @@ _ENCODERS: dict[Operation, EncodeResponse] = {
 def encode_response(answer: Answer, request: Request, translate: Translate, typed: bool = False) -> Message:
     """Return the response to a request that `decode_request` returned, or one response of a stream.
 
-    If `typed` is True, a request with typed contents gets a response with typed contents, as from MLServer and KServe.
-    Otherwise, it gets one only if the backend's response contains typed contents.
+    If `typed` is True, the response to a request with typed contents also has typed contents, as in MLServer and
+    KServe. Otherwise, it has typed contents only if the backend's response also does.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if a string is not UTF-8 or a parameter does not fit in 64 bits; INTERNAL if a

@@ -1,13 +1,14 @@
-"""The method ModelStreamInfer, a Triton extension in which each request can get any number of responses.
+"""Reads and writes messages of ModelStreamInfer, a Triton extension in which each request can have any number of
+responses.
 
 Each response is a ModelStreamInferResponse, which contains a ModelInferResponse or an error message. After an error,
 the stream continues with the next request.
 
 A client that sets the parameter `triton_enable_empty_final_response` in a request counts responses until one contains
-the parameter `triton_final_response: true`. Exactly one response must contain it; otherwise, the client assigns
-responses to the wrong request. No codec knows whether a response is the last one. Therefore, the client gets
-`triton_final_response: false` with each response, and then an empty final response with `true`, as from a decoupled
-Triton model. Other clients get the backend's `triton_final_response`, if any.
+the parameter `triton_final_response: true`. Exactly one response must contain it. Otherwise, the client assigns
+responses to the wrong request. No codec can determine whether a response is the last one. Therefore, the client
+receives `triton_final_response: false` with each response, and then an empty final response with `true`, as from a
+decoupled Triton model. Other clients receive the backend's `triton_final_response`, if any.
 """
 
 from gateway.core.messages import Buffer, Message
@@ -45,7 +46,7 @@ def wants_empty_final(request: Request) -> bool:
 
 
 def set_final(response: Protobuf) -> None:
-    """Mark the ModelInferResponse as the last of its request."""
+    """Mark the ModelInferResponse as the last response to its request."""
     response.parameters[FINAL_RESPONSE].bool_param = True
 
 

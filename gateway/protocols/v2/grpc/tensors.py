@@ -2,13 +2,13 @@
 
 Each entry of `inputs` or `outputs` contains a tensor's name, datatype and shape. The data of all tensors is either raw
 or typed. Raw data follows the entries, in one bytes field per entry, in the same order (`raw_input_contents`,
-`raw_output_contents`). Typed data is in each entry's `contents`.
+`raw_output_contents`). Typed data is in the `contents` of each entry.
 
-This module finds the fields without upb (protobuf's C library), so it does not copy the data of large messages. It uses
-upb only for rare fields: parameters and requested outputs.
+This module finds the fields without upb (protobuf's C library), and therefore does not copy the data of large messages.
+It uses upb only for rare fields, which are parameters and requested outputs.
 
-If the messages get a new field, reading needs no change, because upb finds the field in the last value of
-InferenceFields. To write it, add a field to InferenceHead and code to `_write_fields`.
+To read a new field of the messages, no change is necessary, because upb finds the field in the last value of
+InferenceFields. To write the field, add it to InferenceHead, and add code to `_write_fields`.
 """
 
 from collections.abc import Sequence
@@ -43,8 +43,8 @@ class MessageKind:
 
     - `what`, `role`: Names of the message and of its tensors in error messages.
     - `message`, `tensor`: The classes of the message and of its tensors.
-    - `raw`, `raw_number`: The name and number of the repeated field of raw contents. `raw_tag`, `raw_key`: Its tag, as
-      a number and as bytes.
+    - `raw`, `raw_number`: The name and number of the repeated field of raw contents. `raw_tag`, `raw_key`: The tag of
+    this field, as a number and as bytes.
     """
 
     what: str
@@ -84,10 +84,10 @@ _CONTENTS_NUMBER = 5
 
 
 _COPIED = 2**14
-"""A size limit in bytes.
+"""A size limit, in bytes.
 
-In a message up to this size, copies of the tensor data cost less than views. Data up to this size costs less to write
-into one buffer with the rest than into a separate buffer."""
+In messages up to this size, copies of the tensor data cost less than views. For data up to this size, writing into one
+buffer with the rest of the message costs less than writing into a separate buffer."""
 
 
 # --- Reading ---
@@ -96,24 +96,23 @@ MODEL, VERSION, _ID, _ENTRY = (number << 3 | LENGTH for number in (1, 2, 3, TENS
 """The tags (field number and wire type) of `model_name`, `model_version`, `id` and the tensors."""
 _NAME, _DATATYPE, _SHAPE, _CONTENTS = (number << 3 | LENGTH for number in (1, 2, 3, _CONTENTS_NUMBER))
 _UNPACKED_SHAPE = 3 << 3 | VARINT
-"""The tags of a tensor's fields."""
+"""The tags of the fields of a tensor's entry."""
 
 
 InferenceFields: TypeAlias = tuple[str, str, str | None, tuple[Tensor, ...], Protobuf | None, bool]
 """The contents of a message: model, version, id and tensors.
 
-The fifth value is a message with all other fields (parameters, requested outputs), or None if they are all missing. The
-last value is True if the tensors are typed."""
+The fifth value is a message with all other fields (parameters, requested outputs), or None if all of them are missing.
+The last value is True if the tensors are typed."""
 
 
 def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFields:
     """Return the fields of `body`.
 
-    The tensor data of a large message is returned as views of the message. `limit` is the maximum size of one tensor,
-    in bytes.
+    The tensors of a large message are views of the message. `limit` is the maximum size of one tensor, in bytes.
 
     Raises:
-        DecodeError: the body is not a message of `kind`, or contains something that the specification does not allow.
+        DecodeError: the body is not a message of `kind`, or violates the specification.
         GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit.
     """
     if len(body) > Allowance.ALWAYS:
@@ -205,9 +204,9 @@ def _read_tensors(entries: list[Buffer], raw: list[Buffer], kind: MessageKind, l
 
 
 _Entry: TypeAlias = tuple[str, str, Datatype, Shape, int, Buffer, bytes]
-"""The contents of an entry: the tensor's name in errors, its own name, its datatype and its shape.
+"""The contents of an entry: the tensor's name in error messages, and its own name, datatype and shape.
 
-The next value is the size of the raw data if only the size needs a check, otherwise -1. The last values are the typed
+The next value is the size of the raw data if only the size needs a check, or else -1. The last values are the typed
 contents and the other fields."""
 
 
@@ -239,7 +238,7 @@ def _read_entry(entry: Buffer, role: str, position: int) -> _Entry:
         raise DecodeError(f"{role} {position} has no name")
     what = f"{role} {name!r}"
     checked = read_datatype(datatype, what)
-    # protobuf: a message field that occurs several times is the concatenation of its occurrences
+    # in protobuf, a message field that occurs several times is the concatenation of its occurrences
     typed = contents[0] if len(contents) == 1 else b"".join(contents)
     shape = read_shape(dimensions, checked, what)
     size = -1 if checked is BOOL or checked is BYTES else prod(shape) * checked.size
@@ -247,7 +246,7 @@ def _read_entry(entry: Buffer, role: str, position: int) -> _Entry:
 
 
 _read_head = lru_cache(256)(_read_entry)
-"""Reads entries without contents. Clients send few different ones, so they are cached.
+"""Reads entries without contents. The results are cached, because clients send few distinct entries.
 
 The cache saves 1 of 2 us per tensor, which is 2% of a request."""
 
@@ -258,7 +257,7 @@ _SHORT = 256
 def _read_parameters(
     fields: bytes, kind: MessageKind, what: str, datatype: Datatype
 ) -> tuple[dict[str, ParameterValue], str]:
-    """Return the parameters of a tensor, and its mark."""
+    """Return the parameters of a tensor, and the tensor's mark."""
     parameters = read_parameters(parse(kind.tensor, fields).parameters, what, reply=kind is RESPONSE)
     if kind is REQUEST:
         refuse_shared_memory(parameters, what)
@@ -276,8 +275,8 @@ _NAME_KEY, _DATATYPE_KEY, _SHAPE_KEY, _CONTENTS_KEY = map(key, (1, 2, 3, _CONTEN
 class InferenceHead(Struct, frozen=True):
     """The fields of an inference request or response, without its tensors.
 
-    `outputs` are the outputs that a request asks for. `reader` is the server that gets the message; None for a client,
-    because clients support all parameter types."""
+    `outputs` are the outputs that a request asks for. `reader` is the server that receives the message, or None for a
+    client, because clients support all parameter types."""
 
     model: str
     version: str
@@ -290,12 +289,12 @@ class InferenceHead(Struct, frozen=True):
 def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> Parts:
     """Return the message of `head` and `tensors` with raw data.
 
-    Large data is not copied, but returned as separate parts. Marks must already be converted to parameters and data
-    (`tensors.as_written`).
+    Large data is not copied, but returned as separate parts. The caller must already have converted marks to parameters
+    and data (`tensors.as_written`).
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for a string that is not valid Unicode, or a parameter that gRPC or the reader
-            does not support. The message says which.
+        GatewayError: INVALID_ARGUMENT if a string is not valid Unicode, or gRPC or the reader does not support a
+            parameter. The message says which.
     """
     try:
         written = _write_fields(head, kind, tensors)
@@ -316,8 +315,8 @@ def write_typed(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor
     """Return the message of `head` and `tensors` with typed data in each entry.
 
     Raises:
-        GatewayError: like `write_inference`; also INVALID_ARGUMENT for an FP16 or BF16 tensor, because these datatypes
-            have no typed contents. The message contains the tensor's name.
+        GatewayError: the errors of `write_inference`; INVALID_ARGUMENT if a tensor is FP16 or BF16, because these
+            datatypes have no typed contents. The message contains the tensor's name.
     """
     try:
         written = _write_fields(head, kind, ())
@@ -369,7 +368,8 @@ def _write_text(key: bytes, text: str) -> bytes:
 
 
 def _write_entry(name: str, datatype: Datatype, shape: Shape, parameters: bytes = b"") -> bytes:
-    """Return the entry of a tensor without its data. `parameters` is the encoded field `parameters` of the tensor."""
+    """Return the entry of a tensor without the tensor's data. `parameters` is the encoded field `parameters` of the
+    tensor."""
     entry = _write_entry_fields(name, datatype, shape, parameters)
     return _ENTRY_KEY + varint(len(entry)) + entry
 
@@ -414,5 +414,5 @@ def size_beside_raw(message: Message) -> int:
             if size > _MAX_COUNTED:
                 break
     except DecodeError:
-        pass  # the decoder raises the same error, after as little work
+        pass  # the decoder raises the same error after equally little work
     return size

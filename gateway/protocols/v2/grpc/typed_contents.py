@@ -1,8 +1,8 @@
 """Reads and writes tensor data in protobuf's own types, `InferTensorContents`: "a repeated field that matches the
 tensor's data type".
 
-The gateway reads the contents without upb. Packed FP32 and FP64 already are in raw form. upb would convert each element
-to a Python float, which would also turn signaling FP32 NaNs into quiet NaNs.
+The gateway reads the contents without upb, because packed FP32 and FP64 are already in raw form. upb would convert each
+element to a Python float, and thereby turn signaling FP32 NaNs into quiet NaNs.
 """
 
 from collections.abc import Iterable
@@ -45,7 +45,7 @@ _FIELDS = {
     Datatype.FP64: _FP64,
     Datatype.BYTES: _BYTES,
 }
-"""The field of each datatype. There is none for FP16 and BF16 (FP16 "must be represented as raw content as there is no
+"""The field of each datatype. FP16 and BF16 have no field (FP16 "must be represented as raw content as there is no
 specific data type")."""
 
 _UNPACKED = {_FP32: I32, _FP64: I64, _BYTES: LENGTH}
@@ -57,7 +57,7 @@ _FLOATS = frozenset({_FP32, _FP64})
 _LENGTH = Struct("<I")
 
 _MAX_UNPACKED = 100_000
-"""Maximum number of unpacked elements. Each takes a microsecond.
+"""Maximum number of unpacked elements. Each element takes a microsecond.
 
 Every proto3 writer packs numbers."""
 
@@ -90,8 +90,8 @@ def read_contents(contents: Buffer, datatype: Datatype, shape: Shape, limit: int
 
 
 def _read_strings(contents: Buffer, elements: int, what: str) -> tuple[bytearray, int]:
-    """Return the raw form of `bytes_contents`, and the number of elements. Reading stops after one more element than
-    `elements`."""
+    """Return the raw form of `bytes_contents`, and the number of elements. Reading stops after `elements` + 1
+    elements."""
     raw, at, end, found = bytearray(), 0, len(contents), 0
     octets = b"".join((contents, b"\x00"))  # an extra byte, so a length can be read after a key that is the last byte
     while at < end and found <= elements:
@@ -118,7 +118,7 @@ def _refuse_other_field(contents: bytes, what: str) -> None:
 def _occurrences(contents: Buffer, datatype: Datatype, elements: int, what: str) -> list[memoryview]:
     """Return the contents of each occurrence of the datatype's field.
 
-    Each contains packed elements, or one unpacked element."""
+    Each occurrence contains packed elements, or one unpacked element."""
     view, pieces = memoryview(contents), []
     most = min(elements, _MAX_UNPACKED)
     for field in fields(contents):
@@ -149,7 +149,7 @@ def _check_count(found: float, elements: int, datatype: Datatype, shape: Shape, 
 
 
 def all_typed(tensors: Iterable[Tensor]) -> bool:
-    """Return True if there is a typed field for the datatype of each tensor."""
+    """Return True if the datatype of each tensor has a typed field."""
     for each in tensors:  # noqa: SIM110 - a generator needs a call per tensor
         if each.datatype not in _FIELDS:
             return False

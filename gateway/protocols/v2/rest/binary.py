@@ -1,10 +1,10 @@
-"""The binary tensor data extension.
+"""Reads and writes the binary tensor data extension.
 
-A message consists of a JSON header, followed by the raw bytes of tensors in the order of the header.
+A message consists of a JSON header and the raw bytes of tensors, in the order of the header.
 
-`Inference-Header-Content-Length` is the length of the JSON in bytes. If this header is missing, the whole body is JSON,
-whatever the Content-Type says: tritonclient omits the header for plain JSON, and its asyncio client labels plain JSON
-as an octet-stream.
+`Inference-Header-Content-Length` is the length of the JSON in bytes. If this header is missing, the entire body is
+JSON, whatever the Content-Type is. tritonclient omits the header for plain JSON, and its asyncio client labels plain
+JSON as an octet-stream.
 """
 
 from functools import lru_cache
@@ -33,8 +33,8 @@ class BinaryTensors:
         return len(self._bytes) - self._offset
 
     def take(self, size: object, what: str) -> Buffer:
-        """Return the next `size` bytes. Raises DecodeError if `size` is not an integer, is negative, or exceeds the
-        rest."""
+        """Return the next `size` bytes. Raise DecodeError if `size` is not an integer, is negative, or exceeds the
+        remaining bytes."""
         if type(size) is not int or size < 0:
             raise DecodeError(f"{what}: binary_data_size must be an integer of at least 0, not {size!r}")
         start, left = self._offset, self.left
@@ -44,7 +44,7 @@ class BinaryTensors:
         return self._bytes[start : start + size]
 
     def finish(self) -> None:
-        """Raise DecodeError if there are bytes after the last tensor."""
+        """Raise DecodeError if bytes remain after the last tensor."""
         if self._offset != len(self._bytes):
             raise DecodeError(f"{self.left} bytes follow the last tensor; each must be counted in a binary_data_size")
 
@@ -64,12 +64,12 @@ def split_body(message: Message) -> tuple[bytes, Buffer]:
 
 
 _LONGEST_SEARCHED = 2**20
-"""Maximum size of a JSON header that is searched, in bytes. A longer header counts as a large message."""
+"""Maximum size of a JSON header to search, in bytes. A longer header counts as a large message."""
 
 
 def json_size(message: Message) -> int:
-    """Return the number of bytes of a message's body that are inspected one by one: its JSON and the elements of BYTES
-    tensors."""
+    """Return the number of bytes of a message's body that decoding inspects one by one: the JSON and the elements of
+    BYTES tensors."""
     text, body = message.headers.get(HEADER_LENGTH), message.body
     if not (text.isdecimal() and len(text) <= 19):
         return len(body)
@@ -82,8 +82,8 @@ def json_size(message: Message) -> int:
 
 
 def header_length(text: bytes, size: int) -> int:
-    """Return the size of the JSON according to Inference-Header-Content-Length, in a body of `size` bytes. Raises the
-    same errors as `split_body`."""
+    """Return the size of the JSON according to Inference-Header-Content-Length, in a body of `size` bytes. Raise the
+    errors of `split_body`."""
     # int() alone would accept "+5", "1_0" and digits of other scripts; Triton 2.51 reads "abc" as 0
     if not text.isdigit() or len(text) > 19:
         shown = text[:40].decode("latin-1")

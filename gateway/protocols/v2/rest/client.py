@@ -1,4 +1,4 @@
-"""Upstream side: writes V2 REST requests and reads V2 REST responses."""
+"""Converts canonical Requests to V2 REST requests, and responses to Answers (upstream side)."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -43,25 +43,25 @@ from gateway.protocols.v2.tensors import as_written, widen
 
 @frozen
 class _FlavorForm:
-    """How tensors are sent to a server type, in binary or as JSON, and the datatypes that the server type does not
-    support."""
+    """The format in which the gateway sends tensors to a server type (binary or JSON), and the datatypes that the
+    server type does not support."""
 
     form: BodyForm
     lacking: frozenset[Datatype] = frozenset()
     needs_id: bool = False
-    """True if the server refuses requests without an id."""
+    """True if the server rejects requests without an id."""
 
 
 _BINARY = BodyForm.BINARY  # in Python 3.11, looking up an enum member in its class takes ten times as long
 _BINARY_FORM = _FlavorForm(_BINARY)
 _FORMS = {
-    # its models return the request's id, and its JSON responses cannot contain None
+    # KServe's models return the request's id, and its JSON responses cannot contain None
     KSERVE: _FlavorForm(BodyForm.BINARY, lacking=frozenset({Datatype.BF16}), needs_id=True),
-    # no binary extension, but accepts FP16 as JSON
+    # has no binary extension, but accepts FP16 as JSON
     MLSERVER: _FlavorForm(BodyForm.JSON, lacking=WITHOUT_JSON),
     PLAIN: _FlavorForm(BodyForm.JSON, lacking=REFUSED_IN_JSON),
 }
-"""How tensors are sent, by server type. Other server types accept every datatype in binary."""
+"""The format of tensors for each server type. Server types that are not listed accept every datatype in binary."""
 
 
 def _encode_infer(request: Request, target: Target) -> Message:
@@ -122,7 +122,7 @@ def _encode_stream(request: Request, target: Target) -> Message:
         raise unsupported(f"backend {target.backend!r} ({target.flavor}) has no streams over REST")
     if target.flavor == TRITON:
         return generate.encode_request(request, target)
-    # MLServer and other gateways accept a request as for `infer`, in JSON
+    # MLServer and other gateways accept a request in the JSON format of `infer`
     if request.outputs:
         check_outputs(request.outputs, target)
     check_parameters(request.parameters, target)
@@ -169,11 +169,11 @@ _ENCODERS: dict[Operation, _Encode] = {
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """Return the request as a message to `target`.
+    """Return the request as a message for `target`.
 
     Raises:
         GatewayError: UNIMPLEMENTED if V2 REST does not define the operation, or the server lacks the extension or does
-            not stream; INVALID_ARGUMENT for a model, parameter or tensor that cannot be sent to this server (the error
+            not stream; INVALID_ARGUMENT if a model name, parameter or tensor cannot be sent to this server (the error
             message says which); NOT_FOUND if this server type cannot have the version.
     """
     encode = _ENCODERS.get(request.operation)
@@ -185,7 +185,7 @@ def encode_request(request: Request, target: Target) -> Message:
 # --- responses ---
 
 _V2_REST = "v2-rest"
-"""The client protocol that carries nested parameters."""
+"""The client protocol that can represent nested parameters."""
 
 
 def _decode_infer(reply: Message, request: Request, limits: Limits) -> Response:
@@ -218,7 +218,7 @@ def _response(infer: InferenceResponse, behind: Buffer, reply: Message, limits: 
     parameters: dict[str, ParameterValue] = {}
     if infer.parameters is not UNSET:
         parameters = read_parameters(infer.parameters, "the response", reply=True)
-        # KServe's models copy the id from the request, where the gateway had set it
+        # KServe's models copy this parameter from the request, in which the gateway had set it
         parameters.pop("binary_data_output", None)
     model = checked_string(infer.model_name, "model_name")
     version = "" if infer.model_version is UNSET else checked_string(infer.model_version, "model_version")
@@ -227,7 +227,7 @@ def _response(infer: InferenceResponse, behind: Buffer, reply: Message, limits: 
 
 
 def _decode_stream(reply: Message, request: Request, target: Target) -> Response:
-    """Return one response of a stream. Raises GatewayError if it is an error."""
+    """Return one response of a stream. Raise GatewayError if the response is an error."""
     if target.flavor != TRITON:
         return _decode_infer(reply, request, target.limits)
     try:
@@ -265,7 +265,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
             if operation in _HEALTH and denies_readiness(reply):
                 return False
             raise decode_error(reply, request)
-        # like tritonclient, accept no other status; MLServer responds with 307 to a path with an additional slash
+        # like tritonclient, accept no other status; MLServer redirects a path with an additional slash (307)
         raise DecodeError(f"status {status}, expected 200")
     if operation is INFER:
         answer: Answer = _decode_infer(reply, request, target.limits)

@@ -1,4 +1,4 @@
-"""V2 REST errors, which consist of a status and `{"error": text}`.
+"""Reads and writes V2 REST errors, which consist of a status and `{"error": text}`.
 
 A header contains the error's Reason, which therefore survives a chain of gateways.
 """
@@ -20,7 +20,7 @@ _REASON = "gateway_reason"
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response that reports `error` to the client. In a stream, this is an event."""
+    """Return the response that reports `error` to the client. In a stream, the response is an event."""
     status = http_status.number(error)
     headers = Headers((*JSON_HEADERS.raw, *error_fields(error)))
     document: JsonObject = {"error": error.message.encode("utf-8", "replace").decode()}
@@ -29,7 +29,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
         status = 400 if status >= 500 else status
         document = {"name": request.model, "ready": False, **document}
     if request and request.operation is Operation.STREAM and not request.schemaless:
-        # after the first event, headers cannot carry the Reason; only gateways read this member
+        # after the first event, the Reason cannot be sent in a header; only gateways read this member
         document[_REASON] = error.reason.value
     return Message(headers=headers, parts=(json.write(document),), status=status)
 
@@ -62,15 +62,15 @@ def decode_event_error(reply: Message) -> GatewayError | None:
 
 def _reason_of_status(status: int, request: Request) -> Reason:
     if status in (404, 405) and request.operation is Operation.STREAM:
-        return Reason.UNSUPPORTED  # a server without streams; the bridge then tries infer, which detects unknown models
+        return Reason.UNSUPPORTED  # no streams; the bridge then tries infer, which detects unknown models
     if status == 404 and request.operation in SERVER_OPERATIONS:
         return Reason.UNSUPPORTED  # KServe has no repository index
     return REASONS_BY_NUMBER.get(status, Reason.MODEL_ERROR)
 
 
 def _error_text(reply: Message) -> str:
-    """Return `{"error": text}`, FastAPI's `{"detail": ...}`, or the whole body, because MLServer reports crashes as
-    plain text."""
+    """Return the text in `{"error": text}` or in FastAPI's `{"detail": ...}`, or else the entire body, because MLServer
+    reports crashes as plain text."""
     body = _first_event(reply.headers, reply.body)
     plain = bytes(memoryview(body)[:_MAX_TEXT]).decode("utf-8", "replace").strip()
     try:
@@ -81,7 +81,7 @@ def _error_text(reply: Message) -> str:
 
 
 def _first_event(headers: Headers, body: Buffer) -> Buffer:
-    """Return the data of the first event if `body` is a stream of events, otherwise `body`.
+    """Return the data of the first event if `body` is a stream of events, or else `body`.
 
     If a streaming request fails before its first response, Triton sends an error status and one event."""
     if not headers.get("content-type").lower().startswith("text/event-stream"):

@@ -1,4 +1,4 @@
-"""V2 REST extensions, for clients and for backends.
+"""Reads and writes the messages of V2 REST extensions, for clients and for backends.
 
 The extensions are model repository (index, load, unload), model configuration, statistics, trace settings and log
 settings.
@@ -33,7 +33,7 @@ from gateway.protocols.v2.rest.messages import (
 )
 
 FILE = "file:"
-"""The prefix of load parameters that contain a file of the model's folder in base64, such as `file:1/model.onnx`."""
+"""The prefix of load parameters that contain a file from the model's folder in base64, such as `file:1/model.onnx`."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
@@ -44,7 +44,7 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 def decode_index_request(message: Message, listener: ListenerSettings) -> Request:
     """Return a request for the repository index.
 
-    The request's parameter `ready` is set if the client asks only for models that are ready.
+    The parameter `ready` is set if the client asks only for models that are ready.
 
     Raises:
         DecodeError: the body is neither empty, as tritonclient sends it, nor a JSON object.
@@ -89,7 +89,7 @@ def _read_load_setting(key: str, given: object) -> SettingValue:
 
 
 def _read_trace_settings(message: Message, listener: ListenerSettings) -> dict[str, SettingValue]:
-    """Return the settings to change: strings, lists of strings, or null to reset a setting."""
+    """Return the settings to change. The values are strings, lists of strings, or null to reset a setting."""
     return {key: _read_trace_setting(key, given) for key, given in _read_body(message, listener).items()}
 
 
@@ -102,7 +102,7 @@ def _read_trace_setting(key: str, given: object) -> SettingValue:
 
 
 def _read_log_settings(message: Message, listener: ListenerSettings) -> dict[str, SettingValue]:
-    """Return the settings to change: strings, integers and booleans."""
+    """Return the settings to change. The values are strings, integers and booleans."""
     return {
         key: _read_scalar(f"log setting {shown(key)}", given) for key, given in _read_body(message, listener).items()
     }
@@ -133,7 +133,7 @@ _SETTINGS: Mapping[Operation, Callable[[Message, ListenerSettings], Mapping[str,
 
 
 def encode_index(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the repository index, a JSON array."""
+    """Return the repository index, which is a JSON array."""
     assert isinstance(answer, tuple)
     return json_reply([_write_entry(each) for each in index_entries(answer, request)])
 
@@ -147,7 +147,7 @@ def _write_entry(entry: ModelEntry) -> JsonObject:
 
 
 def encode_config(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a model's configuration. `{}` is enough for perf_analyzer, which requires the path."""
+    """Return a model's configuration. perf_analyzer requires this path, but accepts `{}`."""
     assert isinstance(answer, Mapping)
     return json_reply(config_for_client(request, answer))
 
@@ -174,8 +174,7 @@ def encode_settings(answer: Answer, request: Request, translate: Translate) -> M
 
 
 def encode_index_request(request: Request, target: Target) -> Message:
-    """Return the request for the repository index. KServe has no index, so the request for its model names is sent
-    instead."""
+    """Return the request for the repository index. KServe has no index, so its request is for the model names."""
     if target.flavor == KSERVE:
         return Message("GET", "/v2/models")
     # Triton also accepts an empty body; MLServer responds to an empty body with 422
@@ -185,7 +184,7 @@ def encode_index_request(request: Request, target: Target) -> Message:
 def encode_load_request(verb: str, request: Request, target: Target) -> Message:
     """Return the request to load or unload (`verb`) a model.
 
-    Raises GatewayError (INVALID_ARGUMENT) if a parameter is invalid. The message says which."""
+    Raise GatewayError (INVALID_ARGUMENT) if a parameter is invalid. The message says which."""
     parameters = {key: _write_load_setting(key, given) for key, given in _settings(request).items()}
     path = f"/v2/repository/models/{path_segment(request.model, 'model', 'V2')}/{verb}"
     return Message("POST", path, JSON_HEADERS, (json.write({"parameters": parameters} if parameters else {}),))
@@ -200,7 +199,7 @@ def _write_load_setting(key: str, given: SettingValue) -> object:
 
 
 def encode_trace_request(request: Request, target: Target) -> Message:
-    """Return the request to read or change trace settings, of the server or of the model in `request`."""
+    """Return the request to read or change the trace settings of the server or of the model in `request`."""
     model = f"/models/{path_segment(request.model, 'model', 'V2')}" if request.model else ""
     return _encode_settings_request(f"/v2{model}/trace/setting", request)
 
@@ -226,9 +225,9 @@ def _settings(request: Request) -> Mapping[str, SettingValue]:
 
 
 def decode_index(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]:
-    """Return the models in a repository index. Raises DecodeError for anything except an array of objects with
-    names."""
-    # `json.read` reads only objects, which all other bodies are, so wrap the array in an object with a single member
+    """Return the models in a repository index. Raise DecodeError for anything except an array of objects with names."""
+    # `json.read` reads only objects, because all other bodies are objects, so wrap the array in an object with one
+    # member
     wrapped = b'{"models":%b}' % bytes(reply.body)
     document = json.read(wrapped, {}, values=limits.of_lists.json_values, literals=False)
     if document.keys() != {"models"}:
@@ -242,12 +241,12 @@ def _read_entry(entry: JsonObject, position: int) -> ModelEntry:
 
 
 def decode_model_names(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]:
-    """Return the models in KServe's `{"models": [names]}`. Raises DecodeError for anything else."""
+    """Return the models in KServe's `{"models": [names]}`. Raise DecodeError for anything else."""
     return tuple(map(ModelEntry, read_strings(read_reply(reply, limits.of_lists), "models")))
 
 
 def decode_statistics(reply: Message, limits: Limits) -> Statistics:
-    """Return the counters of each version of each model. Raises DecodeError for any other body."""
+    """Return the counters of each version of each model. Raise DecodeError for any other body."""
     entries = read_list(read_reply(reply, limits.of_lists), "model_stats")
     return Statistics(tuple(_read_statistics(entry, position) for position, entry in enumerate(entries)))
 
@@ -259,7 +258,7 @@ def _read_statistics(entry: JsonObject, position: int) -> ModelStatistics:
 
 
 def decode_done(reply: Message, limits: Limits) -> bool:
-    """Return True: the status of the response to a load or an unload means that the operation is complete.
+    """Return True, because the status of the response to a load or an unload means that the operation is complete.
 
     The response contains nothing else."""
     return True
@@ -277,5 +276,5 @@ RESPONSES: dict[Operation, tuple[EncodeResponse, Callable[[Message, Limits], Ans
     Operation.TRACE_SETTINGS: (encode_settings, read_reply),
     Operation.LOG_SETTINGS: (encode_settings, read_reply),
 }
-"""For each operation, the function that writes the response for clients, and the function that reads it from
-servers."""
+"""A map from each operation to the function that writes its response for clients, and to the function that reads it
+from servers."""

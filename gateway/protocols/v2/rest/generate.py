@@ -1,7 +1,7 @@
-"""Triton's `generate` extension, for clients and for backends.
+"""Reads and writes the messages of Triton's `generate` extension, for clients and for backends.
 
-The inputs and parameters of a request, and the outputs of a response, are members of one JSON object, under their own
-names. Tensors are flat lists, or scalars, without a datatype.
+The inputs and parameters of a request are members of one JSON object, under their own names. The outputs of a response
+have the same form. Tensors are flat lists, or scalars, without a datatype.
 
     POST v2/models/upper/generate  {"text": "hello", "temperature": 0.5}
     {"model_name": "upper", "model_version": "1", "upper": "HELLO"}
@@ -48,7 +48,7 @@ _RESPONSE_MEMBERS = frozenset({_ID, "model_name", "model_version"})
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """Return the Request in a message for `generate`.
 
-    The bridge adds datatypes and shapes to its tensors. If the body contains null instead of a number, the Request has
+    The bridge adds datatypes and shapes to the tensors. If the body contains null instead of a number, the Request has
     a flaw.
 
     Raises:
@@ -118,10 +118,10 @@ def _read_tensor(name: str, array: Array, what: str, limits: Limits) -> Tensor:
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to a `generate` request, with its members sorted by name, as Triton does.
+    """Return the response to a `generate` request, with its members sorted by name, as in Triton.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for an output that JSON cannot represent. The message says which.
+        GatewayError: INVALID_ARGUMENT if JSON cannot represent an output. The message says which.
     """
     assert isinstance(answer, Response)
     document: JsonObject = dict(json_parameters(answer.parameters, "the response"))
@@ -139,7 +139,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
 
 
 def _write_output(tensor: Tensor, translate: Translate, what: str) -> Any:
-    """Return a flat list, or a scalar if there is one element, as Triton does."""
+    """Return a flat list, or a scalar if the output has one element, as in Triton."""
     if tensor.datatype is Datatype.BYTES:
         texts = write_strings(tensor, translate, what)
         return texts[0] if isinstance(texts, list) and len(texts) == 1 else texts
@@ -157,8 +157,8 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the request for a stream from a Triton server.
 
     Raises:
-        GatewayError: UNIMPLEMENTED for content that generate_stream cannot carry (the message says which); the caller
-        can then use another operation; INVALID_ARGUMENT and NOT_FOUND as in `backend_path`.
+        GatewayError: UNIMPLEMENTED if generate_stream cannot represent a part of the request (the message says which),
+        in which case the caller can use another operation; INVALID_ARGUMENT and NOT_FOUND as in `backend_path`.
     """
     path = backend_path(request, target, "/generate_stream")
     parameters = _parameters(request)
@@ -177,7 +177,7 @@ def _parameters(request: Request) -> Parameters:
         raise unsupported(error.message) from error
     names = {tensor.name for tensor in request.inputs}
     for key in request.parameters:
-        # Triton 2.51 passes these parameters to the model, and starts no sequence
+        # Triton 2.51 passes these parameters to the model, but starts no sequence
         if key.startswith("sequence_"):
             raise unsupported(f"Triton's generate_stream has no sequences, and {_WHAT} has the parameter {key!r}")
         if key == PRIORITY:
@@ -193,7 +193,7 @@ def _parameters(request: Request) -> Parameters:
 
 
 def _write_input(tensor: Tensor) -> Any:
-    """Return a flat list. Triton takes the shape from the model's metadata."""
+    """Return an input as a flat list. Triton reads the shape from the model's metadata."""
     what, shape = f"input {tensor.name!r}", list(tensor.shape)
     if tensor.name in _REQUEST_MEMBERS:
         raise unsupported(
@@ -214,7 +214,7 @@ def _write_input(tensor: Tensor) -> Any:
 
 
 def decode_response(reply: Message, limits: Limits) -> Response:
-    """Return one response of a Triton stream. The bridge adds datatypes and shapes to its tensors.
+    """Return one response of a Triton stream. The bridge adds datatypes and shapes to the tensors.
 
     Raises:
         DecodeError: `reply` is not a response of `generate`.

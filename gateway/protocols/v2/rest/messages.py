@@ -1,17 +1,17 @@
-"""V2 REST's JSON bodies: typed access to the fields of a document, which all codecs of this folder use, and types for
-the messages of an inference. A field that is null counts as absent, because KServe and MLServer write null for missing
-values.
+"""Reads the JSON bodies of V2 REST: typed access to the fields of a document, for all codecs of this folder, and types
+for the messages of an inference. A field that is null counts as absent, because KServe and MLServer write null for
+missing values.
 
-Names and order of the types follow the specification (section "Inference").
+The names and the order of the types follow the specification (section "Inference").
 
     {"id": "1", "inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1.5, 2.5]}]}
 
-REQUESTS and RESPONSES read the members in one pass and keep the contents of tensors as text; msgspec also writes them
-from text. A missing member is UNSET, and a member that is null is None. The general reader (`general_request`,
-`general_response`) reads documents that the types do not match. It reports errors, or returns the same messages, in
+REQUESTS and RESPONSES read the members in one pass and keep the contents of tensors as text. msgspec also writes these
+contents from text. A missing member is UNSET, and a member that is null is None. The general reader (`general_request`,
+`general_response`) reads documents that do not match the types. It reports errors, or returns the same messages, in
 which a missing id is None and missing outputs are [].
 
-To support a new member, add a field in this module and an argument in the general reader, and carry it through
+To support a new member, add a field in this module and an argument in the general reader, and add the member to
 `server`, `client` and `core.requests`.
 """
 
@@ -42,18 +42,19 @@ def json_reply(document: object, status: int = 200) -> Message:
 
 
 def read_reply(reply: Message, limits: Limits) -> JsonObject:
-    """Return the JSON object in a backend's response. Raises DecodeError for anything else."""
+    """Return the JSON object in a backend's response. Raise DecodeError for anything else."""
     # Triton writes NaN and Infinity if a configuration contains them
     return json.read(reply.body, {}, values=limits.json_values, literals=True)
 
 
 def read_string(document: JsonObject, key: str) -> str:
-    """Return the string at `key`; empty if `key` is absent or null. Raises DecodeError for anything else."""
+    """Return the string at `key`, or an empty string if `key` is absent or null. Raise DecodeError for anything
+    else."""
     return checked_string(document.get(key), key)
 
 
 def checked_string(given: object, key: str) -> str:
-    """Return `given`, the value of `key`, or an empty string if it is absent (UNSET) or null. Raises DecodeError for
+    """Return `given`, the value of `key`, or an empty string if it is absent (UNSET) or null. Raise DecodeError for
     anything else."""
     if isinstance(given, str):
         return given
@@ -63,7 +64,7 @@ def checked_string(given: object, key: str) -> str:
 
 
 def read_list(document: JsonObject, key: str) -> list[Any]:
-    """Return the array at `key`; empty if `key` is absent or null. Raises DecodeError for anything else."""
+    """Return the array at `key`, or an empty list if `key` is absent or null. Raise DecodeError for anything else."""
     entries = document.get(key)
     if entries is not None and not isinstance(entries, list):
         raise DecodeError(f"{key} must be a list, not {shown(entries)}")
@@ -71,7 +72,7 @@ def read_list(document: JsonObject, key: str) -> list[Any]:
 
 
 def read_strings(document: JsonObject, key: str) -> tuple[str, ...]:
-    """Return the strings of the array at `key`. Raises DecodeError for anything else."""
+    """Return the strings of the array at `key`. Raise DecodeError for anything else."""
     texts = read_list(document, key)
     if not all(isinstance(text, str) for text in texts):
         raise DecodeError(f"{key} must be a list of strings, not {shown(texts)}")
@@ -93,8 +94,8 @@ def read_name(entry: object, role: str, position: int) -> str:
 
 
 def checked_id(given: object) -> str | None:
-    """Return `given`, a request's `id`, or None if it is absent (UNSET) or null. Raises DecodeError if it is not a
-    string."""
+    """Return `given`, a request's `id`, or None if it is absent (UNSET) or null. Raise DecodeError for any other value
+    that is not a string."""
     return None if given is None or given is UNSET else checked_string(given, "id")
 
 
@@ -119,7 +120,7 @@ if TYPE_CHECKING:
     """
     Dimensions: TypeAlias = list[Any] | tuple[int, ...]
 else:
-    # The types that msgspec reads. It accepts neither 1.0 nor true as an integer, and does not check types when it
+    # The types that msgspec reads. msgspec accepts neither 1.0 nor true as an integer, and does not check types when it
     # writes.
     Contents = Raw | UnsetType
     Dimensions = list[int]
@@ -138,7 +139,7 @@ class InferenceTensor(Struct, gc=False):
 
 
 class RequestOutput(Struct, gc=False):
-    """`$request_output`, an output that the client asks for."""
+    """`$request_output` of the specification, which is an output that the client asks for."""
 
     name: str
     parameters: Parameters | UnsetType | None = UNSET
@@ -154,7 +155,7 @@ class InferenceRequest(Struct, kw_only=True, gc=False):
 
 
 class InferenceResponse(Struct, kw_only=True, gc=False):
-    """`$inference_response`, in Triton's order."""
+    """`$inference_response` of the specification, with its members in Triton's order."""
 
     id: str | UnsetType | None = UNSET
     model_name: str | UnsetType | None = UNSET

@@ -1,4 +1,4 @@
-"""V2 REST health, server metadata and model metadata, for clients and for backends."""
+"""Reads and writes V2 REST health, server metadata and model metadata, for clients and for backends."""
 
 from gateway.core.messages import Message
 from gateway.core.models import NotReady, ServerInfo, Signature, TensorSpec
@@ -23,7 +23,7 @@ OWN_EXTENSIONS = (BINARY_EXTENSION, "parameters")
 GATEWAY_INFER = "gateway_infer"
 """A parameter in model metadata that only gateways read and write. The value is False for a model that supports
 derivatives but not `infer`, such as a UM-Bridge model that supports only Gradient. MLServer's metadata also contains
-`parameters`, but not this one."""
+`parameters`, but not this parameter."""
 
 
 # --- client side ---
@@ -32,12 +32,12 @@ _HEALTH = {Operation.LIVE: "live", Operation.READY: "ready", Operation.MODEL_REA
 
 
 def encode_health(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a response that says if the server is live or ready, or if the model is ready.
+    """Return a response that reports whether the server is live or ready, or whether the model is ready.
 
     The status is 200 for yes and 400 for no."""
     # The status is the result ("a 4xx status code indicates false"; Triton uses 400). The specification defines an
-    # empty body, and tritonclient ignores the body, but KServe's client fails without {"live": true}, which the newer
-    # OIP defines.
+    # empty body, and tritonclient ignores the body. KServe's client, however, fails without {"live": true}, which the
+    # newer OIP defines.
     healthy = answer is True
     document: JsonObject = {_HEALTH[request.operation]: healthy}
     if request.operation is Operation.MODEL_READY:
@@ -52,7 +52,8 @@ def encode_health(answer: Answer, request: Request, translate: Translate) -> Mes
 def encode_server_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
     """Return the specification's $metadata_server_response.
 
-    The extensions in it are the gateway's own over REST, unless the answer contains some."""
+    The response lists the extensions in the answer, or the gateway's own extensions over REST if the answer has
+    none."""
     assert isinstance(answer, ServerInfo)
     extensions = answer.extensions or OWN_EXTENSIONS
     return json_reply({"name": answer.name, "version": answer.version, "extensions": extensions})
@@ -81,7 +82,7 @@ def _write_spec(spec: TensorSpec) -> JsonObject:
 
 
 def decode_server_metadata(reply: Message, limits: Limits) -> ServerInfo:
-    """Return a server's name, version and extensions. Raises DecodeError for any other body."""
+    """Return a server's name, version and extensions. Raise DecodeError for any other body."""
     document = read_reply(reply, limits)
     extensions = read_strings(document, "extensions")
     return ServerInfo(read_string(document, "name"), read_string(document, "version"), extensions)

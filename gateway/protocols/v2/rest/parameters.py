@@ -1,7 +1,7 @@
-"""V2 parameters over REST: a JSON object of strings, numbers and booleans.
+"""Reads and writes V2 parameters over REST, which are a JSON object of strings, numbers and booleans.
 
 Clients and servers also write null for an absent value (KServe, MLServer), and objects and lists (MLServer accepts any
-JSON). Null counts as absent. Objects and lists remain JSON text (NestedJson), which only V2 REST can carry.
+JSON). Null counts as absent. Objects and lists remain JSON text (NestedJson), which only V2 REST can represent.
 """
 
 import json
@@ -20,10 +20,11 @@ _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 
 
 def read_parameters(given: object, what: str, *, reply: bool = False) -> dict[str, ParameterValue]:
-    """Return the parameters in the JSON object `given`, or no parameters if it is null or missing. Parameters that are
-    null are skipped. Objects and lists become NestedJson.
+    """Return the parameters in the JSON object `given`, or no parameters if it is null or missing. The function skips
+    parameters that are null. Objects and lists become NestedJson.
 
-    If `reply` is True, the object `headers`, in which MLServer returns the request's HTTP headers, is skipped too.
+    If `reply` is True, the function also skips the object `headers`, in which MLServer returns the request's HTTP
+    headers.
 
     Raises:
         DecodeError: `given` is not an object, or contains an integer that does not fit in 64 bits, an infinite number,
@@ -75,8 +76,8 @@ def _read_nested(key: str, given: object, what: str) -> NestedJson:
 def nested_parameter(
     parameters: Parameters, holders: Iterable[Tensor | RequestedOutput], what: str, role: str
 ) -> str | None:
-    """Return an error message that names the first NestedJson in `parameters`, the parameters of `what`, or in the
-    parameters of `holders`. Return None if there is none. `role` is `input` or `output`."""
+    """Return an error message that names the first NestedJson in `parameters`, which are the parameters of `what`, or
+    in the parameters of `holders`. Return None if there is no NestedJson. `role` is `input` or `output`."""
     if name := _first_nested(parameters):
         return f"{what}: parameter {shown(name)} is an object or a list, which only V2 REST carries"
     for each in holders:
@@ -92,10 +93,10 @@ def _first_nested(parameters: Parameters) -> str | None:
 
 def json_parameters(parameters: Parameters, what: str) -> Parameters:
     """Return `parameters` for `json.write_message`, unchanged except for NestedJson. Parameters from gRPC and other
-    protocols can contain NaN, infinities and strings of any bytes, which JSON cannot carry.
+    protocols can contain NaN, infinities and strings of any bytes, which JSON cannot represent.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if JSON cannot carry a parameter. The message contains its key.
+        GatewayError: INVALID_ARGUMENT if JSON cannot represent a parameter. The message contains the key.
     """
     written: dict[str, Any] | None = None
     for key, value in parameters.items():

@@ -1,4 +1,4 @@
-"""The paths that V2 REST requests to a backend use."""
+"""Returns the paths of V2 REST requests to a backend."""
 
 from functools import lru_cache
 

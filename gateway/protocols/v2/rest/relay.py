@@ -31,9 +31,9 @@ _ACTED_UPON: _Words = (
     (b'"timeout"', 3),
     (b"triton_enable_empty_final_response", 14),
 )
-"""Parameters that need decoding, with the position of a rare letter in each. All requests of a sequence must go to the
-same server, the gateway rejects shared memory, and `timeout` sets a deadline. Triton rejects the last parameter over
-REST."""
+"""Parameters that require decoding, with the position of a rare letter in each parameter. The gateway sends all
+requests of a sequence to the same server, rejects shared memory, and sets a deadline from `timeout`. Triton rejects the
+last parameter over REST."""
 _PARAMETERS: _Words = ((b"parameters", 4), (b"\\u00", 0))
 """The member that contains parameters. An escape could hide its name."""
 _ESCAPE = re.compile(rb"\\u00[567]")
@@ -43,7 +43,7 @@ _INFER, _INFER_STREAM = "/infer", "/infer_stream"
 
 
 class _Call(NamedTuple):
-    """A path that runs a model: the end of the path, the operation, and True for a `generate` path."""
+    """A path that runs a model: the end of the path, the operation, and whether it is a `generate` path."""
 
     suffix: str
     operation: Operation
@@ -61,8 +61,8 @@ _CALLS = {
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the Request of a call, made from its path. Also return its JSON, and True if the JSON can contain
-    parameters.
+    """Return the Head of a call, read from its path. The Head's `found` contains the JSON of the body, and whether the
+    JSON can contain parameters.
 
     Return None if the gateway must decode the body.
 
@@ -86,22 +86,22 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def _json_of(body: Buffer, length: bytes) -> Buffer:
-    """Return the JSON before binary tensors. Long JSON is not copied, because it stays in memory until the response
-    arrives. Raises the same errors as `head`."""
+    """Return the JSON before binary tensors. The function does not copy long JSON, because it stays in memory until the
+    response arrives. Raise the errors of `head`."""
     text = memoryview(body)[: header_length(length, len(body))]
     return text if len(text) > LARGE else bytes(text)
 
 
 def _may_have(words: _Words, text: Buffer) -> bool:
-    """Return True if JSON contains one of `words`, or an escape that could hide one."""
+    """Return True if JSON contains one of `words`, or an escape that could hide a word."""
     return has_any(text, words) or (has_byte(text, b"\\") and _ESCAPE.search(text) is not None)
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
-    """Return the message to a server that accepts the client's body unchanged. Return None if the server does not.
+    """Return the message for a server that accepts the client's body unchanged. Return None for any other server.
 
     Raises:
-        GatewayError: like `backend_path`.
+        GatewayError: the errors of `backend_path`.
     """
     call, flavor = _CALLS[message.pattern], target.flavor
     if call.suffix != _INFER and not _has_path(call, message, request, target):
@@ -146,13 +146,13 @@ def _has_all(text: Buffer, has_parameters: bool, target: Target) -> bool:
     """Return True if the server supports everything that the JSON `text` might request."""
     flavor = target.flavor
     if flavor == KSERVE and (has_word(text, b"BF16", 0) or not has_word(text, b'"id"', 2)):
-        return False  # KServe does not support the datatype, and fails without an id
+        return False  # KServe does not support this datatype, and fails without an id
     return not (has_parameters and (ignored := _ignored(flavor, target.extensions)) and _may_have(ignored, text))
 
 
 @lru_cache(256)
 def _ignored(flavor: str, extensions: frozenset[str] | None) -> _Words:
-    """Return the parameters that request an extension which the server does not support."""
+    """Return the parameters that request an extension that the server does not support."""
     names = {CLASSIFICATION: (b"classification", 11), SCHEDULE_POLICY: (b'"priority"', 9)}
     words = [word for name, word in names.items() if not has_extension(name, flavor, extensions)]
     return (*words, (b"binary_data", 6)) if flavor in _WITHOUT_BINARY else tuple(words)
@@ -162,14 +162,14 @@ def _ignored(flavor: str, extensions: frozenset[str] | None) -> _Words:
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """Return the response for the client if the server's response is valid in V2 as it is. Return None if the gateway
-    must decode it.
+    """Return the response for the client if the server's response is valid V2 without changes. Return None if the
+    gateway must decode the response.
 
     Raises:
         DecodeError, GatewayError: the errors of `client.decode_response`.
     """
     if reply.status != 200:
-        decode_response(reply, request, target)  # raises the error: every other status of a call is an error
+        decode_response(reply, request, target)  # this call raises the error, because every other status is an error
     if request.operation is STREAM:
         return None if b'"error"' in bytes(reply.body) else reply_to_client(EVENT_HEADERS, reply.parts, 200)
     headers = reply.headers.first

@@ -1,4 +1,4 @@
-"""Client side: reads V2 REST requests and writes V2 REST responses."""
+"""Converts V2 REST requests to canonical Requests, and Answers to responses (client side)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ class BinaryOutputMessage(Message, frozen=True):
 
 
 def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
-    """Decode `POST v2/models/{model}[/versions/{version}]/infer`."""
+    """Return the Request in `POST v2/models/{model}[/versions/{version}]/infer`."""
     limits = listener.limits
     header, behind = split_body(message)
     try:
@@ -136,17 +136,17 @@ def _read_outputs(entries: Sequence[RequestOutput]) -> tuple[tuple[RequestedOutp
 # --- generate and streams ---
 #
 # Triton and MLServer both serve the paths `generate` and `generate_stream`. In Triton's requests, inputs are members of
-# one object. MLServer's requests, also at `infer_stream`, are in the format of `infer`, with a list `inputs` of
-# objects.
+# one object. MLServer's requests, including requests at `infer_stream`, are in the format of `infer`, with a list
+# `inputs` of objects.
 
-# in a JSON string, the quotes would have backslashes
+# in a JSON string, a backslash would precede each quote
 _INPUTS = re.compile(rb'"inputs"[ \t\r\n]*+:[ \t\r\n]*+\[[ \t\r\n]*+\{')
 
 _STREAM_PATHS = ("/generate_stream", "/infer_stream")
 
 
 def wants_stream(message: Message) -> bool:
-    """Return True if responses to the message's path are a stream."""
+    """Return True if the response to a request at the message's path is a stream."""
     return message.pattern.endswith(_STREAM_PATHS)
 
 
@@ -156,14 +156,14 @@ def is_of_infer(message: Message) -> bool:
 
 
 def _decode_generate(message: Message, listener: ListenerSettings) -> Request:
-    """Decode `POST v2/models/{model}[/versions/{version}]/generate`, or `/generate_stream`."""
+    """Return the Request in `POST v2/models/{model}[/versions/{version}]/generate`, or `/generate_stream`."""
     decode = _decode_infer if is_of_infer(message) else generate.decode_request
     request = decode(message, listener)
     return replace(request, operation=STREAM) if wants_stream(message) else request
 
 
 def _decode_infer_stream(message: Message, listener: ListenerSettings) -> Request:
-    """Decode `POST v2/models/{model}[/versions/{version}]/infer_stream`."""
+    """Return the Request in `POST v2/models/{model}[/versions/{version}]/infer_stream`."""
     return replace(_decode_infer(message, listener), operation=STREAM)
 
 
@@ -231,7 +231,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
     Raises:
         DecodeError: the body is not a valid request for its path, or would crash a model server.
-        GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit; UNIMPLEMENTED for shared memory.
+        GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit; UNIMPLEMENTED if the request is for shared
+        memory.
     """
     return _DECODERS[message.pattern](message, listener)
 
@@ -258,8 +259,8 @@ def _encode_infer(answer: Answer, request: Request, translate: Translate, binary
         entries.append(write_binary(output))
         if len(output.data):
             tensors.append(output.data)
-    # Name, version and id come from the client's request. If that has no id, MLServer's response contains a new UUID,
-    # and KServe's contains null.
+    # Name, version and id come from the client's request. If the request has no id, MLServer's response contains a new
+    # UUID, and KServe's response contains null.
     message = InferenceResponse(
         id=UNSET if request.id is None else request.id,
         model_name=request.model or answer.model,
@@ -275,7 +276,7 @@ def _encode_infer(answer: Answer, request: Request, translate: Translate, binary
 
 
 def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return one response of a stream, always as JSON, because events are text."""
+    """Return one response of a stream. The response is always JSON, because events are text."""
     return replace(_encode_infer(answer, request, translate, binary=False), headers=server_sent_events.HEADERS)
 
 
@@ -300,7 +301,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     """Return the response to a request that `decode_request` returned, or one response of a stream.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for an output that the format requested by the client cannot represent. The
-            message says which.
+        GatewayError: INVALID_ARGUMENT if the format that the client requested cannot represent an output. The message
+            says which.
     """
     return _ENCODERS[request.operation](answer, request, translate)

@@ -40,11 +40,11 @@ from gateway.protocols.v2.tensors import (
 )
 
 REFUSED_IN_JSON = frozenset(WIDER)
-""" "fp16 is problematic to communicate explicitly": Triton and KServe reject both in JSON."""
+""" "fp16 is problematic to communicate explicitly": Triton and KServe reject FP16 and BF16 in JSON."""
 WITHOUT_JSON = frozenset({Datatype.BF16})
-"""Datatypes that clients neither send nor accept as JSON numbers.
+"""Datatypes that clients do not send or accept as JSON numbers.
 
-MLServer and its clients support FP16. We know of no client that supports BF16."""
+MLServer and its clients support FP16. No known client supports BF16."""
 
 _SMALL = 64 * 2**10
 """Maximum size of a BYTES tensor whose elements are collected in one list, in bytes."""
@@ -62,7 +62,7 @@ def read_tensors(entries: Sequence[InferenceTensor], role: str, behind: Buffer, 
     FP16 in JSON, as servers write them.
 
     Raises:
-        DecodeError: a tensor contains something that the specification does not allow.
+        DecodeError: a tensor violates the specification.
         GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds `limits.message`.
     """
     binary = BinaryTensors(behind) if len(behind) else _NONE_BEHIND
@@ -79,9 +79,9 @@ def read_tensors(entries: Sequence[InferenceTensor], role: str, behind: Buffer, 
 
 
 def _read_numbers_alone(entry: InferenceTensor, limits: Limits) -> Tensor | None:
-    """Return the tensor of the most common kind of entry: a flat list of numbers of its datatype, without parameters.
-    Return None for any other entry, and for an entry with an error; `_read_tensor` then reads the entry or reports the
-    error."""
+    """Return the tensor of the most common kind of entry, which is a flat list of numbers of its datatype, without
+    parameters. Return None for any other entry, and for an entry with an error. `_read_tensor` then reads the entry or
+    reports the error."""
     data, shape, datatype = entry.data, entry.shape, entry.datatype
     text = bytes(data) if type(data) is Raw else data if type(data) is Text else None
     if entry.parameters is not UNSET or text is None or type(shape) is not list or len(shape) > MAX_RANK:
@@ -142,7 +142,7 @@ def _read_contents(data: Contents, datatype: Datatype, shape: Shape, limits: Lim
 
 def _check_nesting(array: Array, shape: Shape, what: str) -> None:
     """Raise DecodeError unless the data is in its "nature multi-dimensional representation, or as a flattened
-    one-dimensional" one."""
+    one-dimensional" representation."""
     if array.shape == shape or (len(array.shape) == 1 and array.shape[0] == prod(shape)):
         return
     found = f"{array.shape[0]} elements" if len(array.shape) == 1 else f"data nested as {shown(list(array.shape))}"
@@ -181,10 +181,11 @@ def write_binary(tensor: Tensor) -> InferenceTensor:
 
 
 def write_json(tensor: Tensor, role: str, translate: Translate, lacking: frozenset[Datatype]) -> InferenceTensor:
-    """Return the entry of a tensor with its data as a flat list. A datatype in `lacking` is widened.
+    """Return the entry of a tensor with its data as a flat list. If its datatype is in `lacking`, the tensor is
+    widened.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if JSON cannot carry a value. The message contains the tensor's name.
+        GatewayError: INVALID_ARGUMENT if JSON cannot represent a value. The message contains the tensor's name.
     """
     what = f"{role} {tensor.name!r}"
     if tensor.datatype in lacking:
