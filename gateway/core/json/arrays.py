@@ -1,4 +1,5 @@
-"""Read one rectangular array of numbers, booleans or strings from JSON text. Its nesting gives the shape."""
+"""Functions that read one rectangular array of numbers, booleans or strings from JSON text. The nesting of the lists
+determines the array's shape."""
 
 import re
 from enum import Enum
@@ -17,7 +18,7 @@ _COMMA = ord(",")
 _PIECE = 2**20
 """Number of bytes to compare in one call into C.
 
-No other thread runs during the call. A call for 64 MiB would take 60 ms."""
+The call blocks all other threads: for 64 MiB, it would block them for 60 ms."""
 
 
 class ArrayForm(Enum):
@@ -45,7 +46,8 @@ def read_array(text: Text, values: int, literals: bool) -> Array:
     """Return the array or scalar in `text`, which contains no JSON object.
 
     Raises:
-        DecodeError: the text is not JSON, is ragged or mixed, or has a value other than numbers, booleans and strings.
+        DecodeError: the text is not JSON, is ragged or mixed, or contains a value other than a number, boolean or
+        string.
     """
     if text.has(b'"'):
         return _read_strings(text, values)
@@ -74,7 +76,7 @@ def read_vectors(text: Text, values: int, literals: bool) -> list[Array]:
     """Return the vectors of a list. A vector is an array without nesting, or a single number.
 
     Raises:
-        DecodeError: same as `read_array`, or if the list is nested deeper or contains more than `values` vectors.
+        DecodeError: same as `read_array`; also, the list is nested deeper, or contains more than `values` vectors.
     """
     body, close = text.body, text.body.rfind(b"]", text.start, text.end)
     if text.has(b'"'):
@@ -104,7 +106,8 @@ _CLOSING = re.compile(rb"\][ \t\r\n]*+")
 
 
 def _next_vector(body: bytes, at: int, close: int) -> Text:
-    """Return the text of the vector that begins at `at`. The text ends before the next comma or the end of the list."""
+    """Return the text of the vector that begins at offset `at`. The text ends before the next comma or the end of the
+    list."""
     start = _end_of(_OPENING, body, at, close)
     if not body.startswith(b"[", start, close):
         comma = body.find(b",", start, close)
@@ -147,8 +150,8 @@ def _nesting(structure: bytes, leaves: int) -> Shape:
     """Return the shape of an array of `leaves` elements. `structure` is the array's text, reduced to brackets and
     commas.
 
-    The structure of a rectangular array is a repetition: three rows `[,,]` give `[[,,],[,,],[,,]]`. So at each level,
-    from the innermost outwards, the first block must repeat the first block of the next inner level.
+    The structure of a rectangular array is a repetition: three rows `[,,]` give `[[,,],[,,],[,,]]`. Therefore, at each
+    level, from the innermost level outward, the first block must repeat the first block of the next inner level.
 
     Raises:
         DecodeError: the array is ragged, or nested deeper than MAX_DEPTH.
