@@ -328,9 +328,8 @@ def _refuse_constant(name: str) -> float:
 
 
 class _Constant(float):
-    """The value of the literal NaN, Infinity or -Infinity.
-
-    All other infinite floats were finite numbers in the text."""
+    """The value of the literal NaN, Infinity or -Infinity. An infinite float that is not of this class was a finite
+    number in the text."""
 
 
 _STRICT = json.JSONDecoder(parse_constant=_refuse_constant)
@@ -404,7 +403,7 @@ def _to_double(leaf: int | float) -> float:
 
 
 def _join(pieces: list[_Piece]) -> Numbers:
-    """Return the pieces as one array, whose type depends on all literals together."""
+    """Return the pieces as one array, whose type depends on the literals in all pieces."""
     if len(pieces) == 1 and not pieces[0].beyond:
         return pieces[0].numbers
     kinds = {piece.numbers.dtype.kind for piece in pieces if not piece.beyond}
