@@ -71,7 +71,7 @@ class Reason(Enum):
     INTERNAL = "internal", Status.INTERNAL
     """The gateway itself failed."""
 
-    # The HTTP transport refuses these requests before any codec sees them.
+    # The HTTP transport rejects these requests before they reach a codec.
     METHOD_NOT_ALLOWED = "method-not-allowed", Status.UNIMPLEMENTED
     REQUEST_TIMEOUT = "request-timeout", Status.DEADLINE_EXCEEDED
     UNSUPPORTED_ENCODING = "unsupported-encoding", Status.INVALID_ARGUMENT

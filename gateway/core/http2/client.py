@@ -255,7 +255,7 @@ class Http2Client(Http2Connection):
         raise DecodeError(text)
 
     def peer_ended(self, stream: Stream) -> None:
-        if stream.is_sending:  # the server does not need the whole request
+        if stream.is_sending:  # the server does not need the entire request
             self.reset(stream, ErrorCode.NO_ERROR)
         else:
             self._close_stream(stream)

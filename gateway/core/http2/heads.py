@@ -173,7 +173,7 @@ class HeadReader(Generic[Head]):
             self.length = lengths.get(block) if lengths else None
             return known
         head = self._read(block)
-        # tested again because the block itself can enlarge the table
+        # checked again, because the block itself can enlarge the table
         if self._decoder.is_stateless and len(block) <= _LARGEST_REMEMBERED:
             remembered[block] = head
             if self.length is not None:
