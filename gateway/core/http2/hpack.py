@@ -271,7 +271,7 @@ def up_to_value(name: bytes, size: int) -> bytes:
 # --- Huffman code (appendix B) ---
 
 # The code is canonical: codes of equal length are consecutive numbers in the order of their symbols, and the numbers of
-# longer codes follow the numbers of shorter codes. Therefore, the table below needs only the code length of each symbol.
+# longer codes follow the numbers of shorter codes. Therefore, the table below contains only each symbol's code length.
 #
 # The decoder is a state machine that reads half an octet at a time. A state is the sequence of bits since the last
 # complete code.
