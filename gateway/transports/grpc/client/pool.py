@@ -51,7 +51,7 @@ class GrpcPool:
         self._is_incomplete = True
         self._next_attempt = 0.0
         self.on_disconnect: Callable[[], None] | None = None
-        """The callback for the time when the last connection that accepted calls has retired."""
+        """The function to call when the last connection that accepted calls is retired or lost."""
 
     def take(self) -> GrpcClientConnection | None:
         """Return a connection that accepts a call now.

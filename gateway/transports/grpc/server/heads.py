@@ -37,8 +37,8 @@ class RequestFault:
 class CallHead:
     """The head of a client's request.
 
-    `timeout` is in seconds. `encoding` is the encoding of compressed messages, or empty. `metadata` is the metadata of
-    the call itself, with binary values decoded. `size` is the size of the metadata in memory, in bytes."""
+    `timeout` is in seconds. `encoding` is the encoding of compressed messages, or empty. `metadata` contains the call's
+    own metadata, with decoded binary values. `size` is the size of the metadata in memory, in bytes."""
 
     path: bytes = b""
     timeout: float | None = None
