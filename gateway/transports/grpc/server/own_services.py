@@ -145,8 +145,8 @@ class Descriptors:
         return tuple(self._files[each].SerializeToString() for each in names)
 
     def by_symbol(self, symbol: str) -> tuple[bytes, ...]:
-        """Same as `by_name`, but for the file that defines a service (`package.Service`), a method, a message or an
-        enum."""
+        """Same as `by_name`. `symbol` is a service (`package.Service`), method, message or enum that the file
+        defines."""
         return self.by_name(self._symbols.get(symbol, ""))
 
     def _add(self, file: FileDescriptorProto) -> None:

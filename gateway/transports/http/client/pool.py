@@ -109,7 +109,7 @@ class HttpPool:
         return True
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Schedule a check of all connections. One timer for all connections costs less than one timer each."""
+        """Schedule a check of all connections. A shared timer costs less than one timer per connection."""
         self._watching = loop.call_later(WATCH_SECONDS, self._look_after, loop)
 
     def _look_after(self, loop: asyncio.AbstractEventLoop) -> None:
