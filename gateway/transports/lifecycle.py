@@ -1,5 +1,5 @@
-"""The phases of a client's connection, the time limits of the phases, and the end of the connection. The server
-connections of all transports extend Lifecycle.
+"""The phases of a client's connection, their time limits, and the end of the connection. The server connections of all
+transports extend Lifecycle.
 
             first byte         head read            body read            reply being read by the client
       IDLE ────────────→ HEAD ───────────→ BODY ───────────→ ANSWERING ────────────────→ FLUSHING
@@ -8,7 +8,8 @@ connections of all transports extend Lifecycle.
       any phase ── last reply, or error reply ──→ LINGERING ──→ CLOSED
       any phase ── the client closed ───────────→ CLOSED
 
-A message without a body goes from HEAD to ANSWERING; a message that arrives in one piece goes from IDLE to ANSWERING.
+After a message without a body, the phase changes from HEAD to ANSWERING. After a message that arrives in one piece, it
+changes from IDLE to ANSWERING.
 
     phase      waits for                         at most (Timeouts)                          then
     IDLE       the first byte of a message       `first_byte`, later `idle`; `grace` while   close
@@ -49,7 +50,7 @@ from gateway.transports.tls import CLIENT_HELLO_TEXT, HELLO, IDENTITY
 
 
 class Phase(Enum):
-    """The phase of a connection, which depends on the events that the connection waits for. The module docstring shows
+    """The phase of a connection, which depends on the events for which the connection waits. The module docstring shows
     the order of the phases."""
 
     IDLE = "waiting for the next message"
@@ -78,8 +79,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     replies, and closing.
 
     A subclass receives messages and sends replies. It sets `_phase`, and sets `_alarm` to the time limit of the new
-    phase. It implements `reject` and `proceed`, and can extend the other public methods. This class, the listener and
-    the event loop call these methods in the situations that their docstrings describe."""
+    phase. The subclass implements `reject` and `proceed`, and can extend the other public methods. This class, the
+    listener and the event loop call these methods in the situations that the methods' docstrings describe."""
 
     HEAD_NAME = "the message's head"
     BODY_NAME = "the message"
@@ -87,7 +88,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
 
     _transport: asyncio.Transport
     _peer: str
-    """`host:port` of the client; empty on a unix socket."""
+    """The client's `host:port`; empty on a unix socket."""
     _identity: str = ""
     """The identity in the client certificate; empty without a certificate."""
 
@@ -107,7 +108,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._body_begun: float | None = None
         """The time when the connection began to wait for the rest of a message; None if it does not wait."""
         self._body_bytes = 0
-        """The number of bytes of this rest that have arrived."""
+        """The number of bytes of the rest of the message that have arrived."""
         self._writable = True
         self._progress: ReplyProgress | None = None
         """The client's progress in reading the written data, since the gateway began to wait for the client."""

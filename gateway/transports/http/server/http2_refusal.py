@@ -31,7 +31,7 @@ _NO_GRPC = "this port speaks HTTP/1.1, not gRPC; use a port with a gRPC protocol
 
 
 class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
-    """The connection of an HTTP/2 client, after its preface.
+    """The connection of an HTTP/2 client after the client's preface.
 
     All limits for HTTP/2 connections apply. The idle timeout ends the connection if no complete request arrives."""
 
@@ -56,7 +56,7 @@ class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """The number of unanswered requests: 0, because the gateway refuses requests immediately."""
+        """The number of unanswered requests, which is 0 because the gateway rejects requests immediately."""
         return 0
 
     def renew(self, context: HttpContext) -> None:
@@ -129,7 +129,7 @@ def _unimplemented(spoken: str) -> bytes:
 
 
 def _heads(limit: int) -> RequestHeads[Message]:
-    """Return a reader for those parts of heads that the gateway logs."""
+    """Return a reader for the parts of heads that the gateway logs."""
     return RequestHeads(limit, _message, Message())
 
 

@@ -1,4 +1,4 @@
-"""Converts replies to bytes: the status line, the headers, and the buffers to write."""
+"""Functions that convert replies to bytes: the status line, the headers, and the buffers to write."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -19,7 +19,7 @@ CLOSE = b"Connection: close\r\n"
 """The Connection line for the last reply on a connection."""
 
 JOINED = 64 * 2**10
-"""Maximum size of a reply whose buffers are joined, in bytes. Up to this size, joining costs less than writing one more
+"""Maximum size, in bytes, of a reply whose buffers are joined. Up to this size, joining costs less than writing another
 buffer."""
 
 
@@ -47,7 +47,7 @@ def head(reply: Message, length_line: bytes, connection_line: bytes) -> bytes:
     """Return the status line and the headers of `reply`. `length_line` is the Content-Length or Transfer-Encoding line.
 
     Raises:
-        ValueError: a header contains a line break, so it could become two headers.
+        ValueError: a header contains a line break, which could turn it into two headers.
     """
     begin = _begin(reply.status, tuple(reply.headers.raw))
     return b"%b%b%b\r\n" % (begin, b"" if reply.status in BODILESS else length_line, connection_line)
@@ -77,7 +77,7 @@ def whole(reply: Message, connection_line: bytes, to_head: bool) -> tuple[tuple[
 # Codecs write few different headers, and a cache hit takes a quarter of the time of writing them.
 @lru_cache(256)
 def _begin(status: int, raw: tuple[tuple[bytes, bytes], ...]) -> bytes:
-    """Return the status line and the reply's own headers."""
+    """Return the status line and the headers of `reply` itself."""
     block = b"".join([b"%b: %b\r\n" % header for header in raw])
     if block.count(b"\n") != len(raw) or block.count(b"\r") != len(raw):
         raise ValueError(f"a reply header holds a line break: {block!r}")
@@ -85,6 +85,6 @@ def _begin(status: int, raw: tuple[tuple[bytes, bytes], ...]) -> bytes:
 
 
 def joined(parts: tuple[Buffer, ...], size: int) -> tuple[Buffer, ...]:
-    """Return the buffers to write: a single buffer for a small reply, or the `parts` of a large reply without copying
-    them."""
+    """Return the buffers to write. The result is a single buffer for a small reply, and the uncopied `parts` for a
+    large reply."""
     return parts if size > JOINED else (b"".join(parts),)
