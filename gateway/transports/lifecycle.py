@@ -111,15 +111,15 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         """The number of bytes of the rest of the message that have arrived."""
         self._writable = True
         self._progress: ReplyProgress | None = None
-        """The client's progress in reading the written data, since the gateway began to wait for the client."""
+        """The client's progress in reading the written data since the gateway began to wait for the client."""
         self._read: asyncio.Future[None] | None = None
-        """The future that `_until_read` waits for."""
+        """The future for which `_until_read` waits."""
         self._counted = 0
         """The number of bytes of unread replies that `memory` counts."""
         self._is_yielding = False
         """True if this connection waits until other connections have had their turn."""
         self._has_peer_ended = False
-        """True if the client has half-closed the connection, and only reads."""
+        """True if the client has half-closed the connection and only reads."""
 
     @property
     def awaits_client(self) -> bool:
@@ -131,14 +131,14 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     @property
     @abstractmethod
     def unanswered(self) -> int:
-        """The number of requests that have begun to arrive and whose replies are not completely passed to the operating
-        system."""
+        """The number of requests that have begun to arrive and whose replies have not been completely passed to the
+        operating system."""
 
     @abstractmethod
     def reject(self, error: GatewayError) -> None:
-        """Refuse the arriving message, because its end is unknown or not worth waiting for.
+        """Reject the arriving message, because its end is unknown or not worth waiting for.
 
-        Write an error reply, then linger."""
+        Write an error reply, and then linger."""
 
     @abstractmethod
     def proceed(self) -> None:
@@ -149,23 +149,23 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._is_yielding = False
 
     def reject_connection(self, error: GatewayError) -> None:
-        """Refuse the connection, because it exceeds a limit. Write an error reply, then linger."""
+        """Reject the connection, because it exceeds a limit. Write an error reply, and then linger."""
         self.reject(error)
 
     # The listener calls these.
 
     def drain(self) -> None:
-        """Close after the last reply. Close an idle connection after `Timeouts.grace`."""
+        """Close the connection after its last reply. Close an idle connection after `Timeouts.grace`."""
         self._idle_seconds = self._context.timeouts.grace
         if self._phase is Phase.IDLE:
             self._alarm.set(self._idle_seconds)
 
     def terminate(self) -> None:
-        """End all requests in flight, and close."""
+        """End all requests in flight, and close the connection."""
         self.abort()
 
     def abort(self) -> None:
-        """Close immediately, without sending the remaining data."""
+        """Close the connection immediately, without sending the remaining data."""
         self._transport.abort()
 
     # Callbacks of the event loop.
@@ -211,8 +211,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self.proceed()
 
     def _tls_mistake(self, received: Buffer) -> str:
-        """Return the error message for a client that began a TLS handshake on a listener without TLS; empty for any
-        other client."""
+        """Return the error message for a client that began a TLS handshake on a listener without TLS. For any other
+        client, the result is empty."""
         if bytes(received[: len(HELLO)]) != HELLO:
             return ""
         self._context.connections.log_mistake("hello", self._peer, CLIENT_HELLO_TEXT)
@@ -288,9 +288,9 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
 
     @property
     def unread_bytes(self) -> int:
-        """The number of reply bytes that wait because the client reads too slowly.
+        """The number of reply bytes that are waiting because the client reads too slowly.
 
-        While the client keeps up, there are few such bytes, and the result is 0."""
+        While the client reads fast enough, only a few bytes are waiting, and the result is 0."""
         return 0 if self._writable else self._transport.get_write_buffer_size()
 
     def _count_unread(self) -> None:
@@ -314,7 +314,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     def linger(self) -> None:
         """Half-close the connection.
 
-        Until the client also closes it, drop the data that the client still sends, for at most `Timeouts.linger`. If
+        Drop the data that the client still sends until it also closes the connection, for at most `Timeouts.linger`. If
         the gateway closed the connection immediately, the operating system would send a reset, and a client that is
         still sending would lose the reply (RFC 9112, section 9.6). TLS connections cannot be half-closed, so the loop
         drops their remaining data. If the client has already closed its side, close the connection."""
@@ -334,13 +334,13 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
             self._transport.resume_reading()
 
     def _drop(self, size: int) -> None:
-        """Handle `size` bytes that arrived while lingering."""
+        """Handle `size` bytes that arrived in the phase LINGERING."""
         self._droppable_bytes -= size
         if self._droppable_bytes < 0:
             self.close()
 
     def close_idle(self) -> None:
-        """Close the connection, unless the next message has arrived and is still unread, which can happen because a
+        """Close the connection, unless the next message has arrived but has not been read. This can happen because a
         busy loop runs its timers before it reads."""
         sock = self._transport.get_extra_info("socket")
         if sock is None or sock.fileno() < 0:  # uvloop has not reported its end (`LOST_SECONDS`)
@@ -363,11 +363,12 @@ def _too_slow(text: str) -> GatewayError:
 # --- The planned end of a working connection, after which the client connects again ---
 
 _JITTER = 0.1
-"""The fraction by which maximum ages differ randomly, so clients that connected together do not reconnect together."""
+"""The fraction by which maximum ages differ randomly. Because of this jitter, clients that connected at the same time
+do not reconnect at the same time."""
 
 
 class Lifespan:
-    """The lifespan of one connection, which began at `now`, according to `limits.requests_per_connection` and
+    """The lifespan of one connection, which begins at `now` and is limited by `limits.requests_per_connection` and
     `limits.connection_age`."""
 
     __slots__ = ("_requests_left", "_timer", "ends_at")
@@ -380,12 +381,13 @@ class Lifespan:
         self._timer: asyncio.TimerHandle | None = None
 
     def is_last(self, now: float) -> bool:
-        """Return True if the current request is the connection's last one. Call this once for each request."""
+        """Return True if the current request is the connection's last. Call this method once for each request."""
         self._requests_left -= 1
         return self._requests_left <= 0 or now >= self.ends_at
 
     def call_at(self, loop: asyncio.AbstractEventLoop, when: float, end: Callable[[], None]) -> None:
-        """Call `end` at the time `when`, unless it is infinite. This replaces a previously scheduled call."""
+        """Call `end` at the time `when`, unless this time is infinite. This call replaces a previously scheduled
+        call."""
         self.stop()
         self._timer = loop.call_at(when, end) if when < math.inf else None
 
