@@ -464,7 +464,7 @@ class ArrivingBody:
             self._share.add(min(max(more, STEP), self.size - self._share.size))
 
     def reserve(self) -> None:
-        """Make sure that `unfilled` has space for at least one byte if any bytes are missing."""
+        """Ensure that `unfilled` has space for at least one byte if any bytes are missing."""
         if self.filled_bytes == len(self._buffer) < self.size:
             self._grow()
 

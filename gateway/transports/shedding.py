@@ -1,15 +1,15 @@
-"""Load shedding. While the process is overloaded, the gateway refuses new work early, before it costs much.
-`listener_connections` and the bounded connections ask for refusals.
+"""Load shedding. While the process is overloaded, the gateway rejects new work early, before the work costs much.
+`listener_connections` and the bounded connections request the rejections.
 
-Every LOOK_SECONDS the gateway measures the load: the event-loop lag, and the fraction of the memory in use. After
-UP_LOOKS consecutive measurements over a limit, it refuses one more kind of work. The kinds that are cheapest to refuse
+Every LOOK_SECONDS, the gateway measures the load: the event-loop lag, and the fraction of the memory in use. After
+UP_LOOKS consecutive measurements over a limit, it rejects one more kind of work. The kinds that are cheapest to reject
 come first:
 
     NOTHING → CONNECTIONS → LARGE → ALL
 
-After DOWN_LOOKS consecutive measurements clearly below the limits, it refuses one kind less. So a single long turn of
-the loop does not cause load shedding. The gateway never refuses requests without a body (health, readiness, metadata
-over HTTP, MIP pings).
+After DOWN_LOOKS consecutive measurements clearly below the limits, the gateway rejects one kind less. Because several
+measurements are necessary, a single long turn of the loop does not cause load shedding. The gateway never rejects
+requests without a body (health, readiness, metadata over HTTP, MIP pings).
 """
 
 import asyncio
@@ -35,7 +35,7 @@ RETRY_AFTER = 1.0
 """The retry delay in responses to clients, in seconds."""
 
 _CALM_LAG, _CALM_MEMORY = 0.5, 0.9
-"""The fractions of the limits below which the load is clearly below the limits."""
+"""The fractions of the limits below which the load counts as clearly below the limits."""
 
 
 class Level(IntEnum):
@@ -55,27 +55,27 @@ _REFUSED = {
 
 
 class SheddingState(typing.Protocol):
-    """The state of load shedding in one process, or in all workers together."""
+    """The state of load shedding in one process or in all workers together."""
 
     level: Level
     since: datetime | None
     """The time when load shedding began; None while the gateway accepts all work."""
     refused: int
-    """The number of refused connections and requests since the start."""
+    """The number of rejected connections and requests since the start."""
 
 
 class Shedding:
     """The load shedding of this process.
 
-    `lag` is the limit for the event-loop lag, in seconds. `memory` is the limit for the fraction of `limits.memory`
-    that messages use, and for the fraction of the cgroup's memory limit that the process uses."""
+    `lag` is the limit for the event-loop lag, in seconds. `memory` is a limit for two fractions: the part of
+    `limits.memory` that messages use, and the part of the cgroup's memory limit that the process uses."""
 
     def __init__(self, lag: float, memory: float) -> None:
         self.level = Level.NOTHING
         self.since: datetime | None = None
         """The time when load shedding began; None while the gateway accepts all work."""
         self.refused = 0
-        """The number of refused connections and requests since the start."""
+        """The number of rejected connections and requests since the start."""
         self._lag = lag
         self._memory = memory
         self._over = self._calm = 0
@@ -85,8 +85,8 @@ class Shedding:
         self._timer: asyncio.TimerHandle | None = None
 
     def refusal(self, size: int | None) -> GatewayError | None:
-        """Return the error for a new request with a body of `size` bytes (None means unknown), or None to serve the
-        request."""
+        """Return the error for a new request with a body of `size` bytes (None means unknown). The result is None if
+        the gateway serves the request."""
         level = self.level
         if level < Level.LARGE or size == 0:
             return None
@@ -95,11 +95,11 @@ class Shedding:
         return self._refuse()
 
     def connection_refusal(self) -> GatewayError | None:
-        """Return the error for a new connection; None if it is accepted."""
+        """Return the error for a new connection; None if the gateway accepts the connection."""
         return self._refuse() if self.level else None
 
     def look(self, lag: float, memory: float) -> None:
-        """Process a measurement with an event-loop lag of `lag` seconds and a fraction `memory` of the memory in
+        """Process a measurement. `lag` is the event-loop lag in seconds, and `memory` is the fraction of the memory in
         use."""
         is_late = lag > self._lag
         self._over = self._over + 1 if is_late or memory > self._memory else 0
