@@ -489,7 +489,7 @@ async def connect(protocol: P, host: str, port: int, secured: Secured) -> P:
 
     Raises:
         ssl.SSLError: the peer's certificate is unacceptable, or the peer does not use TLS or does not support the
-        `alpn`.
+            `alpn`.
         OSError: the connection attempt failed, or the connection broke.
     """
     raw, connecting = await asyncio.get_running_loop().create_connection(Connecting, host, port)

@@ -186,8 +186,8 @@ def unpadded(payload: memoryview, what: str, flags: int) -> memoryview:
     """Return the payload of a DATA or HEADERS frame, without the padding and the priority that `flags` announce.
 
     Raises:
-        FrameSizeError: the payload is too short for its first fields. DecodeError: the padding is longer than the rest
-        of the payload.
+        FrameSizeError: the payload is too short for its first fields.
+        DecodeError: the padding is longer than the rest of the payload.
     """
     start = (1 if flags & PADDED else 0) + (5 if flags & PRIORITIZED else 0)
     if start > len(payload):

@@ -162,8 +162,8 @@ class HeadReader(Generic[Head]):
         """Return the head in a complete block.
 
         Raises:
-            DecodeError: the block is invalid, so later blocks are unreadable. MalformedError: the block is not a valid
-            request head.
+            DecodeError: the block is invalid, so later blocks are unreadable.
+            MalformedError: the block is not a valid request head.
         """
         if not self._decoder.is_stateless:
             return self._read(block)

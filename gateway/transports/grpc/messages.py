@@ -51,8 +51,8 @@ class MessageReader:
         The reader does not keep `data`. The memory for a message grows as the message arrives.
 
         Raises:
-            DecodeError: the prefix is invalid. TooLargeError: the message exceeds the limit. This error is raised as
-            soon as the message's prefix has arrived.
+            DecodeError: the prefix is invalid.
+            TooLargeError: the message exceeds the limit. This error is raised as soon as the prefix has arrived.
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if the message exceeds the limit of `memory`.
         """
         if self._body is None and not self._prefix and len(data) >= PREFIX_SIZE:

@@ -126,7 +126,8 @@ class StreamedReplyWriter:
 
         Raises:
             Exception: any exception from the exchange. If this occurs after the first piece, the reply must not end
-            like a complete reply. ValueError: a header contains a line break.
+                like a complete reply.
+            ValueError: a header contains a line break.
         """
         async with aclosing(self._messages), aclosing(self._replies) as replies:
             first = await anext(replies, _EMPTY_REPLY)
