@@ -54,7 +54,7 @@ def _to_float(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> 
 
 
 def _single_for_bf16(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """Return `values` as float32 numbers that round to the same BF16 numbers as `values` themselves.
+    """Return `values` as float32 numbers that round to the same BF16 numbers as the exact values.
 
     ml_dtypes rounds to float32 first, and this double rounding can produce the wrong number. For example, 1 + 2^-8 +
     2^-40 becomes a tie between two BF16 numbers, and the tie is then rounded in the wrong direction. Therefore, this

@@ -59,7 +59,7 @@ class Deadline:
         self._argument = argument
 
     def ring(self) -> None:
-        """Call the function because the deadline has passed."""
+        """Call `act`, because the deadline has passed."""
         self._act(self._argument)
 
     def drop(self) -> None:
@@ -135,7 +135,7 @@ class Deadlines:
 
 
 _known: tuple[Deadlines, asyncio.AbstractEventLoop] | None = None
-"""The most recently used Deadlines and their event loop. They form one value, which threads replace atomically, because
+"""The most recently used Deadlines and their event loop. They form a single value that is replaced atomically, because
 several threads can each have a loop.
 """
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 
 class Status(IntEnum):
-    """The class of an error: one of gRPC's canonical codes, to which every protocol's own error numbers map."""
+    """The class of an error, which is one of gRPC's canonical codes. Every protocol's own error numbers map to these
+    codes."""
 
     OK = 0
     CANCELLED = 1
@@ -31,7 +32,8 @@ class Status(IntEnum):
 
 
 class Reason(Enum):
-    """The reason for an error, more precise than its Status. Gateways send it to each other in REASON_HEADER."""
+    """The reason for an error, more precise than its Status. Gateways send the Reason to each other in
+    REASON_HEADER."""
 
     def __new__(cls, text: str, status: Status) -> "Reason":
         member = object.__new__(cls)
@@ -163,7 +165,7 @@ class TransportError(GatewayError):
 
     - `sent`: True if the endpoint might have started processing the request.
     - `answered`: True if the call failed although the endpoint responded. For example, the endpoint rejected the
-      request, or its response exceeded a limit. The gateway does not count such an error as a failure of the endpoint.
+      request, or its response exceeded a limit. The gateway does not count this error as a failure of the endpoint.
     - `by_proxy`: True if a proxy in front of the endpoint reported that the endpoint did not respond.
     """
 

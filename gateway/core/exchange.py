@@ -157,7 +157,7 @@ def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> 
 
 
 def passed(response: Answer) -> Message:
-    """Return the backend's reply that the response to an `unread` request contains."""
+    """Return the backend's reply, which is the message in the response to an `unread` request."""
     assert isinstance(response, Response)
     assert response.unread is not None
     return response.unread
@@ -206,7 +206,7 @@ def routed(request: Request, select: Select) -> Destination:
 
 
 def encoded(answer: Answer, request: Request, protocol: Protocol, destination: Destination) -> Message:
-    """Return the message to the client that contains `answer`. Raises GatewayError if the protocol cannot represent the
+    """Return `answer` encoded as a message to the client. Raises GatewayError if the protocol cannot represent the
     answer."""
     record = request.record
     if not record.is_timed:
@@ -237,7 +237,7 @@ def _error_reply(error: Exception, protocol: Protocol, request: Request | None, 
 
 
 def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
-    """Return the reply that reports to the sender of `message` an error that the listener has detected."""
+    """Return the reply to `message` that reports `error`, which the listener has detected."""
     return protocol.encode_error(reported(error, message), None, message)
 
 
@@ -273,8 +273,8 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
     """Return a backend's response to `request`.
 
     Raises:
-        GatewayError: the error in the backend's reply. If the backend is unreachable or the connection broke,
-            UNAVAILABLE with the backend's name; if the reply is malformed, INTERNAL with the backend's name.
+        GatewayError: the error in the backend's reply; UNAVAILABLE with the backend's name if the backend is
+            unreachable or the connection broke; INTERNAL with the backend's name if the reply is malformed.
     """
     message = None
     if request.unread is not None:
@@ -359,7 +359,7 @@ async def after_all(request: Request, protocol: Protocol) -> Request:
     """Return the unread `request` with its content decoded, for a server that cannot accept its message unchanged.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if the message is malformed; the errors of `decode_request`.
+        GatewayError: INVALID_ARGUMENT if the message is malformed; otherwise, same as `decode_request`.
     """
     assert request.unread is not None
     request.record.read(OF_SERVER)
@@ -406,8 +406,8 @@ def with_backend(error: TransportError, target: Target) -> TransportError:
 
 
 def name_sender(error: GatewayError, reply: Message, asked: Message, target: Target) -> None:
-    """Add the name and address of the backend to `error` if `reply` is not a typical model server error, but (for
-    example) an error page, a redirect, or an empty body. `asked` is the request message."""
+    """Add the backend's name and address to `error`, unless `reply` is a typical error of a model server. For example,
+    add them for an error page, a redirect, or an empty body. `asked` is the request message."""
     text = web_error(reply, asked.path)
     if text:
         log.warning("backend %r at %s: %r", target.backend, target.address, error.message)

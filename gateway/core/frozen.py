@@ -1,7 +1,7 @@
 """Immutable value types. The fields of a value never change, so several owners can share it.
 
-- Types that have a value per request are msgspec Structs with `frozen=True`. msgspec implements the constructor and
-  copying in C, so each takes 60 ns for 3 fields and 150 ns for 24.
+- Types that have a value per request are msgspec Structs with `frozen=True`. msgspec implements construction and
+  copying in C. Each operation takes 60 ns for 3 fields, and 150 ns for 24.
 - All other types are dataclasses made by `@frozen`. Their constructor takes 100 ns per field.
 
 For both kinds, assigning to a field raises AttributeError, and `repr` and equality behave the same. `replace` makes a
@@ -60,7 +60,7 @@ def field_names(kind: type[Any]) -> list[str]:
 
 
 def equal_without(uncompared: frozenset[str], one: Struct, other: object) -> bool:
-    """Return whether two Structs have the same type and are equal in all fields except the `uncompared` ones."""
+    """Return whether two Structs have the same type and are equal in all fields except the `uncompared` fields."""
     if other.__class__ is not one.__class__:
         return False
     names = [name for name in one.__struct_fields__ if name not in uncompared]

@@ -23,7 +23,7 @@ class Headers:
     __slots__ = ("_first", "raw")
 
     def __init__(self, raw: Sequence[tuple[bytes, bytes]] = (), first: Mapping[bytes, bytes] | None = None) -> None:
-        """Create headers from `raw`. `first` is the result of the property `first`, if the caller already knows it."""
+        """Create headers from `raw`. `first` is the result of the property `first`, if the caller already has it."""
         self.raw = raw
         self._first = first
 
@@ -76,7 +76,7 @@ class Message(Struct, frozen=True):
     - `path`: The raw path, without the `query`.
     - `pattern`, `captures`: The Protocol's pattern that matches the path, and the decoded values of its `{captures}`.
     - `status`: The status code of a reply.
-    - `peer`: `host:port` of the client; empty over unix sockets.
+    - `peer`: The client's `host:port`; empty over unix sockets.
     - `received`, `deadline`: Times in seconds on the event loop's clock. `deadline` is None if the request has none.
     - `identity`: The name in the client's verified TLS certificate (`core.certificates.identity`), or empty without a
       certificate.
@@ -110,7 +110,7 @@ class Message(Struct, frozen=True):
 
     @property
     def body(self) -> Buffer:
-        """All parts as one buffer. Only several parts are copied."""
+        """All parts as one buffer. The parts are copied only if the message has several."""
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 

@@ -118,8 +118,8 @@ def are_rows_apart(signature: Signature, max_batch_size: int | None) -> bool:
     """Return True if batch rows are independent of each other.
 
     A first dimension of -1 alone does not prove this, because its size can be the number of points in a set that the
-    model evaluates together. If a server reports a positive `max_batch_size`, it computes each row separately (Triton's
-    model configuration, "Maximum Batch Size"). If it reports 0, it does not."""
+    model evaluates together. A server that reports a positive `max_batch_size` computes each row separately (Triton's
+    model configuration, "Maximum Batch Size"). A server that reports 0 does not."""
     return bool(max_batch_size) and takes_batches(signature)
 
 

@@ -104,5 +104,5 @@ CONFIG_FROM_METADATA = "gateway_from_metadata"
 """The parameter that marks a model's configuration (Operation.CONFIG) as written by a gateway, based on the model's
 metadata.
 
-In this configuration, `max_batch_size` means that the first dimension of each tensor is the batch. Unlike in a Triton
-configuration, it does not mean that rows are independent."""
+In this configuration, `max_batch_size` means that the first dimension of each tensor is the batch dimension. Unlike in
+a Triton configuration, it does not mean that rows are independent."""

@@ -32,7 +32,8 @@ _FREE = frozenset({Operation.LIVE, Operation.READY, Operation.SERVER_METADATA})
 """Operations that require no permission."""
 
 _OF_ANY_MODEL = SERVER_OPERATIONS - {Operation.ONLINE, Operation.OFFLINE}
-"""Operations without a model that require the permission only for some model, because lists omit all other models."""
+"""Operations without a model for which a permission for at least one model is sufficient, because lists omit all other
+models."""
 
 _MOST_REMEMBERED = 4096
 """Maximum number of cached decisions for each principal.
@@ -79,8 +80,8 @@ class Principal:
     def unrestricted(self) -> "Principal":
         """A principal with the same name and all permissions.
 
-        After the gateway has permitted a request of the principal, it uses this object for the calls that it makes
-        itself because of the request. The object is always the same."""
+        After the gateway has permitted a request of the principal, it uses this object for its own calls that the
+        request causes. The object is always the same."""
         if self.grants == (EVERYTHING,):
             return self
         if self._unrestricted is None:

@@ -2,7 +2,7 @@
 
 Each protocol is a folder under `gateway/protocols`, in which the registry finds `PROTOCOLS`: one Protocol for each
 combination of transport and encoding. Code outside this folder never contains or compares a protocol's name. Instead,
-it uses the Traits and the transport binding (HttpBinding, GrpcBinding or StreamBinding).
+this code uses the Traits and the transport binding (HttpBinding, GrpcBinding or StreamBinding).
 """
 
 import typing
@@ -46,8 +46,8 @@ class Limits:
     """Maximum size of UM-Bridge's `config`, in bytes."""
     inflation: int = 1100
     """Maximum ratio of a message's decompressed size to its compressed size. Messages of up to 1 MiB can have any
-    ratio. The default is higher than the maximum ratio of gzip, because a tensor of equal numbers has a ratio of about
-    1000. `message` and the process-wide `limits.memory` still limit the memory for decompression."""
+    ratio. Tensors of equal numbers have a ratio of about 1000, so the default is higher than the maximum ratio of gzip.
+    `message` and the process-wide `limits.memory` still limit the memory for decompression."""
     connections: int | None = None
     """Maximum number of concurrent connections. The gateway rejects connections above this limit with an error in the
     listener's first protocol. Default: only the process-wide limit applies."""
@@ -63,7 +63,7 @@ class Limits:
     10 % keeps connections from all ending at the same time. The limit has no effect on brpc."""
     connection_grace: float | None = None
     """Number of seconds that gRPC calls can continue after `connection_age` or after the last request. The gateway then
-    ends them with UNAVAILABLE. Default: no limit."""
+    ends these calls with UNAVAILABLE. Default: no limit."""
     stream_first_message: PositiveSeconds = 300.0
     """Number of seconds to wait for the first message of a gRPC stream. The stream then ends with DEADLINE_EXCEEDED."""
     stream_idle: PositiveSeconds = 3600.0
@@ -72,8 +72,8 @@ class Limits:
     # gRPC clients can ping every ten seconds to check the connection, with some jitter.
     ping_interval: float = 9.0
     """Minimum number of seconds between two keepalive pings from a gRPC client without a call in flight. The gateway
-    tolerates two earlier pings, and ends the connection with `too_many_pings` at the next. If the value is 0, or while
-    a call is in flight, clients can ping at any time, up to 500 times a second."""
+    tolerates two pings that arrive earlier, and ends the connection with `too_many_pings` at the next early ping. If
+    the value is 0, or while a call is in flight, clients can ping at any time, up to 500 times a second."""
 
     @property
     def of_lists(self) -> "Limits":
@@ -106,9 +106,9 @@ ANY_ORIGIN = "*"
 
 @frozen
 class CrossOrigin:
-    """The permissions of web pages in browsers. Pages from `origins` can read a listener's HTTP responses. They can
-    send `headers` (lowercase) and, if `credentials` is True, certificates and cookies. Browsers cache these permissions
-    for `max_age` seconds."""
+    """The permissions of web pages in browsers. Pages from `origins` can read a listener's HTTP responses. These pages
+    can send `headers` (lowercase) and, if `credentials` is True, certificates and cookies. Browsers cache these
+    permissions for `max_age` seconds."""
 
     origins: tuple[str, ...]
     headers: tuple[str, ...]
@@ -237,7 +237,7 @@ class Models:
     unknown_are_not_found: bool = False
     """True if readiness responses distinguish an unknown model from a model that is not ready."""
     metadata_parts: tuple[str, ...] = ("",)
-    """The metadata requests (`Request.part`) whose responses together contain a complete Signature.
+    """The parts of metadata (`Request.part`) to request. Together, the responses contain a complete Signature.
 
     If the tuple is empty, the protocol has no metadata, and `trusted_metadata` is False unless `signature` is set."""
     operations_part: str = ""

@@ -36,8 +36,8 @@ _PLACE, _SECONDS = PLACE_HEADER.encode(), SECONDS_HEADER.encode()
 class QueueWait:
     """A wait in a queue.
 
-    `place` is the value of PLACE_HEADER. If the call waited in several queues, it is the position in the first queue.
-    `seconds` is the total time. `until` is the end of the last wait, on the loop's clock.
+    `place` is the value of PLACE_HEADER. If the call waited in several queues, `place` is the position in the first
+    queue. `seconds` is the total time. `until` is the end of the last wait, on the loop's clock.
 
     `retry_after` is set if the call left the queue without a slot, so the gateway did not send it. A slot might be free
     after this number of seconds.

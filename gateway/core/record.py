@@ -49,7 +49,7 @@ request would cost too much."""
 LONGEST_TEXT = 8192
 """Maximum length of an error message in a record, in characters."""
 LONGEST_MODEL = 1024
-"""Maximum length of a model's name in a record, in characters. The router rejects longer names."""
+"""Maximum length of a model's name in a record, in characters. The router rejects requests with longer names."""
 
 GIVEN_UP = {"http": 499, "grpc": Status.CANCELLED.value, "tcp": 0}
 """The `code` of a request whose client disconnected before the reply, by transport."""
@@ -102,10 +102,10 @@ class RecordDisclosure:
 
 @frozen
 class ListenerRecords:
-    """The data that the Records of one listener's requests share. `observers` receive the Records when the requests
-    end. `forwards` is True if the Records can add headers to backend requests. `step_observers` are the observers for
-    the Records of graph steps. `trace` is the observer of a sampled trace (None without tracing), which also receives
-    the Records of calls that continue after the request itself.
+    """The data that the Records of one listener's requests share. `observers` contains the functions that receive the
+    Records when the requests end. `forwards` is True if the Records can add headers to backend requests.
+    `step_observers` contains the observers for the Records of graph steps. `trace` is the observer of a sampled trace
+    (None without tracing), which also receives the Records of calls that continue after the request itself.
     """
 
     observers: tuple[Observer, ...] = ()
@@ -140,8 +140,8 @@ class Record(Struct, gc=False, eq=False):
     - `operation`, `model`: Same as in Request. `route`: The name of the route, or `models.NAME` for a graph.
     - `read_for`: The reason for decoding the content, such as `translate.cast`; UNREAD if the gateway relayed the
       content without decoding it; empty if no route matched.
-    - `backend`, `out_protocol`: The names of the backend and its protocol in the last call; empty for a graph, because
-      each of its steps has its own Record.
+    - `backend`, `out_protocol`: The names of the last call's backend and its protocol; empty for a graph, because each
+      of its steps has its own Record.
 
     Processing:
 
@@ -287,7 +287,7 @@ class Record(Struct, gc=False, eq=False):
         self.backend, self.out_protocol, self.endpoint = backend, protocol, endpoint
 
     def answered(self, seconds: float) -> None:
-        """Record that the attempt has ended after this many seconds: with a response, an error, or a cancellation."""
+        """Record that the attempt has ended after `seconds` with a response, an error, or a cancellation."""
         self.upstream += seconds
 
     def retried(self) -> None:
@@ -342,8 +342,8 @@ class Record(Struct, gc=False, eq=False):
         )  # fmt: skip
 
     def step_ended(self, step: "Record") -> None:
-        """Add the attempts and times of a step's record to this record of the graph's request. The total time of steps
-        that run in parallel can exceed the duration of the request."""
+        """Add the attempts and times of a step's record to this record, which belongs to the graph's request. The total
+        time of steps that run in parallel can exceed the duration of the request."""
         self.tries += step.tries
         self.retries += step.retries
         self.queued += step.queued

@@ -101,7 +101,7 @@ class CallsLeft:
     """The remaining number of calls that graph steps can make for one client request. `has_run` is True after the first
     of these calls.
 
-    All steps share this object."""
+    All steps of the request share this object."""
 
     __slots__ = ("has_run", "number")
 
@@ -111,7 +111,7 @@ class CallsLeft:
 
 
 class Head(Struct, frozen=True):
-    """The fields that a Relay finds in a client's message. The gateway relays this message without decoding it.
+    """The fields that a Relay finds in a client's message that the gateway relays without decoding.
 
     The fields have the same meaning as in Request.
 
@@ -168,7 +168,7 @@ class MissingNumbers(str):
 
 class NestedJson(str):
     """The JSON text of a parameter whose value is an object or a list. Only protocols with `Wire.nested_parameters`
-    write such values."""
+    write these values."""
 
     __slots__ = ()
 
@@ -229,7 +229,8 @@ class Request(Struct, frozen=True):
     flaw: str = ""
     """An error in the message (a string, MissingNumbers or NestedParameters) that the gateway reports only after
     routing. In protocols whose servers check the model's name first (UM-Bridge), this means that the client receives
-    the error about an unknown model instead of the flaw. The gateway sends no request with a flaw to a backend."""
+    the error about an unknown model instead of the flaw. The bridge removes a flaw or rejects the request, so a request
+    with a flaw never reaches a backend."""
     listener: str = ""
     """The name of the listener that received the request."""
     protocol: str = ""

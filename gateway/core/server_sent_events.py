@@ -23,8 +23,7 @@ def write_event(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
 
 
 class EventCutter:
-    """Splits a stream of bytes into events, and returns the data of each event. An event's data can have at most
-    `limit` bytes.
+    """Splits a stream of bytes into events, and returns each event's data, which can have at most `limit` bytes.
 
     The parser skips comments, fields other than `data`, and events without data. An event whose data is `end_mark` ends
     the stream. The parser does not return this event, and rejects later events."""

@@ -1,4 +1,4 @@
-"""Spans, which are the steps in processing one request. The request's Record stores them (`Record.events`) if tracing
+"""Spans, which are the steps in processing one request. The request's Record stores spans (`Record.events`) if tracing
 or an explanation needs them. Otherwise, no code in this module runs.
 
 `TraceContext` is the request's position in a distributed trace. The headers `traceparent` and `tracestate` of W3C Trace

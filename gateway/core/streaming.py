@@ -1,5 +1,5 @@
-"""Streams. `answer_stream` yields the replies to a client's messages one by one, and `ask_stream` yields a backend's
-responses.
+"""The exchange of streams. `answer_stream` yields the replies to a client's messages one by one, and `ask_stream`
+yields a backend's responses.
 
 Consumers pull all messages. The transport pulls a message, writes it, waits until the peer has read it, and then pulls
 the next message. As a result, a slow client slows the backend down. A generator closes when its consumer stops, so the
@@ -49,7 +49,8 @@ from gateway.core.transport import Connector, Destination, Select, StreamHandler
 from gateway.core.web_replies import web_error
 
 SECONDS_TO_END = 1.0
-"""Number of seconds that the gateway waits for a backend's stream to end after an error. Then it cancels the stream."""
+"""Number of seconds that the gateway waits for a backend's stream to end after an error, before it cancels the
+stream."""
 
 
 async def answer_stream(

@@ -1,5 +1,5 @@
-"""Functions for work that must continue after unexpected errors, such as many tasks or a periodic task. They log the
-exception and continue.
+"""Functions that keep many tasks, or a periodic task, running after an unexpected error. They log the exception, and
+the work continues.
 
     for connection in list(connections):
         with log_and_continue("the look at a connection"):

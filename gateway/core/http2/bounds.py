@@ -30,7 +30,7 @@ class FloodError(Exception):
 
 
 class Credit:
-    """A peer's allowance for causing work without content.
+    """A peer's allowance for frames without content.
 
     `earn` adds credit. When the credit runs out, `spend` first adds `per_second` for each elapsed second, up to `most`.
     After a long quiet period, a peer can spend twice `most` in one burst. Times are in seconds, from any clock."""

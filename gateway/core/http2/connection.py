@@ -63,9 +63,9 @@ _MOST_OWED = 2**16
 """Maximum size, in bytes, of the queued responses to the peer's own frames (such as pings) while the peer does not
 read."""
 _TOO_LARGE = (MAX_FRAME_SIZE + 1) << 8
-"""The smallest first number in a frame's `HEADER` that means that the payload is too large."""
+"""The smallest first number in a frame's `HEADER` that indicates a payload that is too large."""
 LEAST_ROOM = MAX_WINDOW // 2
-"""Number of bytes below which this side widens the connection's receive window."""
+"""Number of bytes left in the connection's receive window below which this side widens the window."""
 _SETTINGS_ACK = frames.frame(frames.SETTINGS, ACK, 0, b"")
 
 
@@ -342,7 +342,8 @@ class Http2Connection:
         raise NotImplementedError
 
     def _widen_room(self) -> None:
-        """Let the peer send more on the connection, because less than LEAST_ROOM of its receive window is left."""
+        """Let the peer send more data on the connection, because fewer than LEAST_ROOM bytes of the receive window are
+        left."""
         self.queued.append(frames.window_update(0, MAX_WINDOW - self._room))
         self._room = MAX_WINDOW
 
@@ -527,8 +528,8 @@ class Http2Connection:
 
     def grant(self, stream: Stream, held: int, window: int = 0) -> None:
         """Widen the peer's window to let the stream's unread data grow to `window` bytes (default: the initial window
-        of streams). `held` bytes have arrived and are not consumed yet. This side sends a window update only if it is
-        at least half of the initial window."""
+        of streams). `held` bytes have arrived and have not been consumed yet. This side sends a window update only if
+        the update is at least half of the initial window."""
         due = (window or self._stream_room) - stream.room - held
         if due >= self._stream_room // 2 and stream.is_receiving:
             stream.room += due
@@ -561,7 +562,7 @@ class Http2Connection:
         self.waiting.append(stream)
 
     def _write_waiting(self) -> None:
-        """Write a frame of each waiting stream in turn, as far as the windows and a byte budget allow."""
+        """Write one frame of each waiting stream in turn, until the windows or a byte budget are exhausted."""
         waiting, budget = 0, LARGEST_FRAME
         while waiting < len(self.waiting) and self._window > 0 and budget > 0:
             stream = self.waiting.popleft()

@@ -16,7 +16,7 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDO
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITIZED = 0x1, 0x1, 0x4, 0x8, 0x20
 
 ENDS = END_HEADERS | END_STREAM
-"""The flags of a HEADERS frame with a complete header block that ends its stream, such as trailers."""
+"""The flags of a HEADERS frame that contains a complete header block and ends its stream, such as trailers."""
 
 MAX_FRAME_SIZE = 2**14
 """Maximum size of a received payload, in bytes. This is the initial value in section 6.5.2, which the gateway does not
@@ -132,8 +132,8 @@ def settings(values: dict[Setting, int]) -> bytes:
 
 
 def read_settings(payload: Buffer) -> Iterator[tuple[int, int]]:
-    """Yield the identifiers and values in a SETTINGS payload. Raises FrameSizeError if its size is not a multiple of
-    6."""
+    """Yield the identifiers and values in a SETTINGS payload. Raises FrameSizeError if the payload's size is not a
+    multiple of 6."""
     if len(payload) % _SETTING.size:
         raise FrameSizeError(f"SETTINGS of {len(payload)} bytes, expected a multiple of {_SETTING.size}")
     return _SETTING.iter_unpack(payload)

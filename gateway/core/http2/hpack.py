@@ -78,8 +78,8 @@ class HeadersTooLargeError(Exception):
 
 
 def literal(name: bytes, text: bytes) -> bytes:
-    """Return an encoded field that no one adds to a dynamic table, including proxies (section 6.2.3: "Never
-    Indexed")."""
+    """Return the encoding of a field that must not be added to any dynamic table, including proxies' tables (section
+    6.2.3: "Never Indexed")."""
     return b"\x10" + _integer(len(name), 7) + name + _integer(len(text), 7) + text
 
 
@@ -189,7 +189,7 @@ class Decoder:
             self._size += size
 
     def _evict(self, size: int) -> None:
-        """Remove entries until there is enough space for an entry of `size` bytes."""
+        """Remove entries until the table has space for an entry of `size` bytes."""
         while self._entries and self._size + size > self._table_size:
             self._size -= _size_of(self._entries.pop())
 

@@ -84,7 +84,7 @@ _BYTES_PER_CREDIT = 4096
 _RESETS, _RESETS_PER_SECOND = 500.0, 100.0
 
 _MOST_PING_STRIKES = 2
-"""Number of consecutive pings that can arrive too early, that is, before the required interval has passed."""
+"""Number of consecutive pings that can arrive before the required interval has passed."""
 
 _MOST_ABANDONED = 256
 """Maximum number of streams that are stored because this side has reset them and frames for them can still arrive.
@@ -283,7 +283,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             self._end_without_data(stream)
 
     def _trailed(self, stream: Stream, flags: int, fault: str) -> None:
-        """End a request at its trailers, whose contents are ignored. `fault` is the error in the trailers."""
+        """End a request at its trailers, whose content is ignored. `fault` is the error in the trailers."""
         if not stream.is_receiving:
             self.break_off(stream, ErrorCode.STREAM_CLOSED, "")
         elif fault or not flags & END_STREAM:
@@ -466,7 +466,7 @@ class Http2Server(Http2Connection, Generic[Head]):
     def begin_drain(self) -> None:
         """Ask the client to open no more streams, and send a ping. The connection still serves streams that the client
         opens before it receives the GOAWAY. When the client responds to the ping, the connection calls
-        `refuse_new_streams`. If the client does not respond, the caller must call this method."""
+        `refuse_new_streams`. If the client does not respond, the caller must call `refuse_new_streams`."""
         self.queued.append(frames.go_away(ErrorCode.NO_ERROR, LAST_STREAM))
         self.queued.append(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
 

@@ -22,7 +22,7 @@ The call blocks all other threads: for 64 MiB, it would block them for 60 ms."""
 
 
 class ArrayForm(Enum):
-    """The way to read the value of a key."""
+    """The way in which to read the value of a key."""
 
     ARRAY = "one rectangular array of any rank, or one scalar"
     VECTORS = "a list of vectors of any lengths, each perhaps a scalar"
@@ -76,7 +76,8 @@ def read_vectors(text: Text, values: int, literals: bool) -> list[Array]:
     """Return the vectors of a list. A vector is an array without nesting, or a single number.
 
     Raises:
-        DecodeError: same as `read_array`; also, the list is nested deeper, or contains more than `values` vectors.
+        DecodeError: same as `read_array`. The error is also raised if the list is nested deeper, or contains more than
+        `values` vectors.
     """
     body, close = text.body, text.body.rfind(b"]", text.start, text.end)
     if text.has(b'"'):

@@ -81,7 +81,7 @@ def _parse_numbers(text: bytes) -> Numbers | None:
 
 
 def flat_pieces(text: Buffer, kind: str) -> Iterator[Numbers]:
-    """Yield the numbers of the JSON list `text`, which has no nesting, in pieces. numpy's `kind` of the pieces is `f`
+    """Yield the numbers of the JSON list `text`, which has no nesting, in pieces. The numpy `kind` of the pieces is `f`
     (float64), `i` (int64) or `u` (uint64).
 
     Raises:
@@ -226,7 +226,8 @@ class _ArrayReader:
         return self._parse_slowly(text) if numbers is None else _Piece(numbers)
 
     def _parse_slowly(self, text: bytes) -> _Piece:
-        """Read a piece with Python's json, which reads integers of any size. Its errors identify the element."""
+        """Read a piece with Python's json, which reads integers of any size. The errors of this method identify the
+        element."""
         self._slow += len(text)
         if self._slow > _SLOW_LIMIT:
             raise DecodeError(f"more than {_SLOW_LIMIT} bytes of numbers, some of them beyond 64 bits")
@@ -249,7 +250,7 @@ def _piece_end(text: Text, at: int) -> int:
 
 
 def _occurrences(text: bytes, mark: bytes) -> int:
-    """Return how often the byte `mark` occurs in `text`.
+    """Return the number of times that the byte `mark` occurs in `text`.
 
     Usually, the byte occurs once or never. Finding a byte takes a twentieth of the time of `bytes.count`. Counting
     several occurrences with numpy takes a fifth of the time of `bytes.count`."""

@@ -103,7 +103,8 @@ class Strings:
 
 
 def _piece_end(text: Text, at: int) -> int:
-    """Return the end of the piece that begins at `at`: a comma outside strings, or the end of the text."""
+    """Return the end of the piece that begins at `at`. The piece ends at a comma outside strings, or at the end of the
+    text."""
     body, stop = text.body, at + _PIECE
     if text.end <= stop:
         return text.end
@@ -115,8 +116,8 @@ def _piece_end(text: Text, at: int) -> int:
 
 
 def _behind_next_string(text: Text, at: int, stop: int) -> int:
-    """Return the end of a piece in which no string ends: the last comma before both the next string and `stop` or, if
-    there is no such comma, the end of the next string."""
+    """Return the end of a piece in which no string ends. This is the last comma before both the next string and `stop`
+    or, without such a comma, the end of the next string."""
     quote = text.body.find(b'"', at, text.end)
     comma = text.body.rfind(b",", at, stop if quote < 0 else min(stop, quote))
     if comma >= 0:
@@ -153,7 +154,7 @@ def _behind_strings(body: bytes, start: int, stop: int) -> int:
 
 
 def _around(piece: bytes) -> tuple[bytes, bytes] | None:
-    """Return the brackets before and after the strings of a piece; None if there might be brackets between the
+    """Return the brackets before and after the strings of a piece; None if brackets might also be between the
     strings."""
     rest = piece.lstrip(_EDGE)
     strings = rest.rstrip(_EDGE)
@@ -163,8 +164,8 @@ def _around(piece: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _long_string(piece: bytes, around: tuple[bytes, bytes] | None) -> list[bytes] | None:
-    """Read a piece that contains one long string, in steps, and return the parts of the string in UTF-8; None if the
-    piece contains anything else or is invalid."""
+    """Read in steps a piece that contains one long string. Return the parts of the string in UTF-8; None if the piece
+    contains anything else or is invalid."""
     if around is None or around[0].strip(b"[") or around[1].strip(b"]"):
         return None
     at, end = piece.index(b'"') + 1, piece.rindex(b'"')

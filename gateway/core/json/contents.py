@@ -49,7 +49,7 @@ def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None
     an integer datatype, all numbers must be integers.
 
     Returns None for every other text, and for FP16, BF16, BOOL and BYTES. In these cases, `array` reads the text or
-    reports the error. The result is the same as from `array` followed by `cast`. The function allocates memory only for
+    reports the error. The result is the same as with `array` followed by `cast`. The function allocates memory only for
     as many numbers as the text can contain."""
     letter = LETTERS.get(datatype)
     if letter is None or not count:

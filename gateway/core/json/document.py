@@ -319,7 +319,7 @@ def _counts(text: bytes) -> tuple[int, int, int]:
 
 
 _SHORT = 8
-"""Maximum size, in bytes, of a text between two strings whose counts are cached. Such short texts recur."""
+"""Maximum size, in bytes, of a text between two strings for which the counts are cached. Short texts recur often."""
 
 _counts_of_short = lru_cache(256)(_counts)
 

@@ -53,7 +53,7 @@ def as_nan(text: Buffer, *, members: bool) -> bytes | None:
 
 
 def _octets(octets: bytes) -> NDArray[np.bool_]:
-    """Return a table that maps each byte value to whether it is in `octets`."""
+    """Return a table that states, for each byte value, whether it is in `octets`."""
     table = np.zeros(256, np.bool_)
     table[list(octets)] = True
     return table
@@ -91,7 +91,7 @@ def reread(error: DecodeError, text: Buffer, read: Callable[[bytes], T], *, memb
     Return the result.
 
     Raises:
-        DecodeError: `error`, or a clearer one, if the text with NaN is invalid too.
+        DecodeError: `error`, or a clearer error, if the text with NaN is invalid too.
     """
     found = as_nan(text, members=members)
     if found is None:
@@ -103,7 +103,7 @@ def reread(error: DecodeError, text: Buffer, read: Callable[[bytes], T], *, memb
 
 
 def read_reply(error: DecodeError, text: Buffer, read: Callable[[bytes], T], nan: str | None, *, members: bool) -> T:
-    """Same as `reread`, for the text of a backend's reply. `nan` is the setting of the route.
+    """Same as `reread`, for the text of a backend's reply. `nan` is the route's setting.
 
     Raises:
         DecodeError: `error`, or a clearer error, if the text with NaN is invalid too. If only the setting is missing,

@@ -151,8 +151,8 @@ def _float(datatype: Datatype, nan: Nan) -> Schema:
 
 
 def nested(item: Schema, shape: Shape) -> Schema:
-    """Return the schema of arrays that are nested like `shape`, with the lengths of the fixed dimensions; for a scalar,
-    return `item` itself."""
+    """Return the schema of arrays that are nested according to `shape`, with the lengths of the fixed dimensions. For a
+    scalar, return `item` itself."""
     for size in reversed(shape):
         item = list_of(item, **({"minItems": size, "maxItems": size} if size >= 0 else {}))
     return item
@@ -183,7 +183,7 @@ def example_shape(shape: Shape) -> Shape:
 
 
 def has_example(specs: Sequence[TensorSpec]) -> bool:
-    """Return whether an example can be made for each of these tensors and is small enough.
+    """Return whether a sufficiently small example can be made for each of these tensors.
 
     No examples exist for files, such as images."""
     sizes = [prod(example_shape(spec.shape)) for spec in specs]

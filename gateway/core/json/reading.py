@@ -66,13 +66,13 @@ def read_members(body: Buffer, plain: Container[str], *, values: int, literals: 
     `values` and `literals` have the same meaning as in `read`.
 
     Raises:
-        DecodeError: same as `read`; also, a member is null, an object, or ragged.
+        DecodeError: same as `read`. The error is also raised if a member is null, an object, or ragged.
     """
     return read(body, AllBut(plain), values=values, literals=literals, level=1)
 
 
 def read_bare(text: bytes, *, values: int, literals: bool) -> Array:
-    """Return the array or scalar that `text` consists of: numbers, booleans or strings.
+    """Return the array or scalar of which `text` consists: numbers, booleans or strings.
 
     `values` and `literals` have the same meaning as in `read`.
 

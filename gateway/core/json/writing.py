@@ -40,8 +40,8 @@ def write(document: Json) -> bytes:
 
 
 def _with_large_integers(document: Json) -> Json:
-    """Return `document` with its digits instead of each integer that does not fit in 64 bits, because orjson cannot
-    write such integers."""
+    """Return `document` with raw digits instead of each integer that does not fit in 64 bits, because orjson cannot
+    write these integers."""
     if isinstance(document, dict):
         return {key: _with_large_integers(each) for key, each in document.items()}
     if isinstance(document, (list, tuple)):
@@ -82,7 +82,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def placed(texts: Iterable[bytes]) -> "Raw | Pieces":
-    """Return JSON `texts`, the pieces of one value, as a value for a message of `write_message`."""
+    """Return a value for a message of `write_message`. `texts` contains the pieces of the value's JSON text."""
     texts = tuple(texts)
     if len(texts) == 1:
         return Raw(texts[0])
@@ -165,8 +165,8 @@ class _Strings:
 
 
 def _nested_pieces(strings: _Strings, shape: Shape, before: bytes) -> Generator[bytes, None, bytes]:
-    """Yield the pieces of the array, the first of which begins with `before`. Return the end of the array, which
-    belongs to the next piece."""
+    """Yield the pieces of the array. The first piece begins with `before`. Return the end of the array, which belongs
+    to the next piece."""
     rows, size = shape[0], prod(shape[1:])
     before += b"["
     if size > PIECE:  # each row consists of several pieces
@@ -194,7 +194,7 @@ _LONG = 1024
 
 
 def kept(text: bytes) -> bytes:
-    """Return a text that orjson wrote, without its unused memory. This matters because many of these texts are stored.
+    """Return a text that orjson wrote, without its unused memory, because many of these texts are stored.
 
     The function copies short texts, because orjson allocates at least a kilobyte. Without the copy, the unused part
     would stay allocated as long as the text exists."""

@@ -87,7 +87,8 @@ class FieldCount:
 
 
 def check_wire_type(wire_type: int, expected: int, what: str) -> None:
-    """Raise DecodeError if a field does not have the expected wire type. Protobuf libraries ignore such fields."""
+    """Raise DecodeError if a field does not have the expected wire type. By contrast, protobuf libraries ignore these
+    fields."""
     if wire_type != expected:
         raise DecodeError(f"{what} has wire type {wire_type}, expected {expected}")
 

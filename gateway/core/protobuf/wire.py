@@ -1,6 +1,7 @@
-"""The protobuf wire format. The module finds the fields of a message without copying them, and writes keys and varints.
+"""The protobuf wire format. This module finds the fields of a message without copying them, and writes keys and
+varints.
 
-"A message is a series of key-value pairs"; the key contains the field's number and its wire type.
+"A message is a series of key-value pairs". The key contains the field's number and its wire type.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -144,8 +145,8 @@ class Allowance:
     bytes), and this module needs time for each field."""
 
     BYTES = 2 * 2**20
-    """The initial number of bytes: twice the default of `limits.config`, because only the parameter `config` is meant
-    to be long."""
+    """The initial number of bytes. It is twice the default of `limits.config`, because only the parameter `config` is
+    meant to be long."""
     PER_FIELD = 32
     ALWAYS = 2 * (BYTES // (PER_FIELD + 2))
     """Size in bytes up to which every message is within the allowance, because a field takes at least two bytes."""
