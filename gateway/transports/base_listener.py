@@ -12,7 +12,7 @@ from gateway.transports.tls import accepting
 
 
 class BaseListener:
-    """The part of a Listener that neither depends on the protocol nor handles requests."""
+    """The part of a Listener that does not depend on the protocol and does not handle requests."""
 
     address: str
     """The address as `host:port`, which is set by `start`."""
@@ -56,8 +56,8 @@ class BaseListener:
             await stop_accepting(server, self._make_connection)
 
     async def drain(self, seconds: float) -> int:
-        """Accept no more connections, close open connections after their last reply, and terminate the rest after
-        `seconds`. Return the number of unanswered requests."""
+        """Accept no more connections, and close open connections after their last replies. After `seconds`, terminate
+        the remaining connections. Return the number of unanswered requests."""
         await self.stop_accepting()
         return await self._connections.end(seconds)
 

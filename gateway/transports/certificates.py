@@ -158,7 +158,7 @@ def _load_revocations(context: ssl.SSLContext, path: str) -> None:
 
 
 def refusal_text(error: ssl.SSLError, host: str = "") -> str:
-    """Return the reason why a handshake failed, in plain words. `host` is the expected name of the peer."""
+    """Return, in plain words, the reason for a failed handshake. `host` is the expected name of the peer."""
     if isinstance(error, ssl.SSLCertVerificationError):
         text = _UNVERIFIED.get(error.verify_code, f"its certificate is not accepted: {error.verify_message}")
         return text.format(host=host)

@@ -26,8 +26,8 @@ class ConnectorConnections(Generic[C]):
     Each connection calls `opened` when its socket is connected, and `lost` when the socket is closed.
 
     If a connector opens a connection without `open`, the connector must call `lost` when the attempt fails or is
-    cancelled. The reason is that the connection might already have called `opened`, and uvloop closes the socket of a
-    cancelled attempt without notifying the connection."""
+    cancelled. The connection might already have called `opened`, and uvloop closes the socket of a cancelled attempt
+    without notifying the connection."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -44,7 +44,7 @@ class ConnectorConnections(Generic[C]):
         return len(self._open)
 
     async def open(self, connection: C, place: Address, secured: Secured | None) -> None:
-        """Connect `connection` to a TCP address or a unix socket, over TLS if `secured` is set.
+        """Connect `connection` to a TCP address or a unix socket. Use TLS if `secured` is set.
 
         Raises the same errors as `tls.connect`."""
         loop, protocol = asyncio.get_running_loop(), cast(asyncio.BaseProtocol, connection)

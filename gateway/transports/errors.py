@@ -86,10 +86,11 @@ _SELF_SIGNED, _UNKNOWN_CA, _OTHER_NAME = 18, (19, 20, 21), (62, 64)
 
 
 def how_lost(error: Exception | None) -> str:
-    """Return the words for the way in which a connection ended, for messages such as "the connection was reset without
-    a reply".
+    """Return words that describe how a connection ended, for messages such as "the connection was reset without a
+    reply".
 
-    A server that requires a different client certificate often reports this only with an alert after the handshake."""
+    A server that requires a different client certificate often reports the problem only with an alert after the
+    handshake."""
     if isinstance(error, ssl.SSLError):
         return f"ended by TLS ({refusal_text(error)})"
     return "closed" if error is None else "reset"
@@ -101,7 +102,7 @@ def not_resolved(host: str, error: socket.gaierror) -> TransportError:
 
 
 def _system_text(error: OSError) -> str:
-    """Return the operating system's error message without the event loop's prefix, such as `connection refused`."""
+    """Return the operating system's error message, such as `connection refused`, without the event loop's prefix."""
     # If a name has several addresses (localhost), asyncio joins their errors into one message without an errno.
     numbers = [error.errno] if error.errno else re.findall(r"\[Errno (\d+)\]", str(error))
     return os.strerror(int(numbers[0])).lower() if numbers else str(error)

@@ -228,7 +228,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     # Time limits.
 
     def _await_body(self, received: int) -> None:
-        """Wait for more of the rest of the message, of which `received` bytes have just arrived."""
+        """Wait for more bytes of the message, of which `received` bytes have just arrived."""
         now, timeouts = self._loop.time(), self._context.timeouts
         if self._body_begun is None:
             self._body_begun, self._body_bytes = now, 0
@@ -254,8 +254,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._alarm.set(self._context.timeouts.write)
 
     async def _until_read(self) -> None:
-        """Wait until the client has read most of the written data, and at least until the loop's other tasks have had a
-        turn."""
+        """Wait until the client has read most of the written data. In any case, wait until the loop's other tasks have
+        had a turn."""
         await asyncio.sleep(0)
         if not self._writable:
             self._read = self._loop.create_future()
@@ -340,8 +340,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
             self.close()
 
     def close_idle(self) -> None:
-        """Close the connection, unless the next message has arrived but has not been read. This can happen because a
-        busy loop runs its timers before it reads."""
+        """Close the connection, unless the next message has arrived but has not been read. A busy loop can run this
+        timer before it reads the message."""
         sock = self._transport.get_extra_info("socket")
         if sock is None or sock.fileno() < 0:  # uvloop has not reported its end (`LOST_SECONDS`)
             self._context.connections.discard(self)

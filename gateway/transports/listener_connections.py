@@ -79,12 +79,12 @@ class ClientConnections:
         return self.limit is not None and self._open.get(client, 0) >= self.limit
 
     def add(self, client: str) -> None:
-        """Count one more connection."""
+        """Add one connection to the count."""
         if client and self.limit is not None:
             self._open[client] = self._open.get(client, 0) + 1
 
     def remove(self, client: str) -> None:
-        """Count one connection less. Connections that were opened while no limit was set are ignored."""
+        """Remove one connection from the count. Connections that were opened while no limit was set are ignored."""
         left = self._open.pop(client, 0) - 1
         if left > 0:
             self._open[client] = left
@@ -102,7 +102,7 @@ class Handshakes:
         self._waiting: dict[Callable[[], None], None] = {}
 
     def enter(self, begin: Callable[[], None]) -> None:
-        """Call `begin` when the handshake's turn comes, which is now or after other handshakes have ended.
+        """Call `begin` when the handshake's turn comes, either now or after other handshakes have ended.
 
         After the handshake, the caller must call `end`."""
         self._waiting[begin] = None
@@ -247,8 +247,7 @@ class ListenerConnections:
         return sum(each.unanswered for each in tuple(self._accepted))
 
     def add_created(self, connection: object) -> None:
-        """Add a connection that the event loop is about to announce, so a reload that comes first also affects the
-        connection."""
+        """Add a connection that the event loop is about to announce. `renew` then includes this connection."""
         self._created.add(connection)
 
     def renew(self, settings: ListenerSettings) -> tuple[object, ...]:
@@ -267,7 +266,8 @@ class ListenerConnections:
         return cls(settings.name, limits.connections, shared_limit, limits.connections_per_client)
 
     def are_bounded(self, limits: Limits) -> bool:
-        """Return whether these limits restrict the requests or the age of connections, or the listener sheds load."""
+        """Return whether the limits restrict the requests or the age of connections, or whether the listener sheds
+        load."""
         return limits.ends_connections or self.shedding is not None
 
     @property

@@ -285,7 +285,8 @@ def physical_memory() -> int:
 
 
 def machine_memory() -> int:
-    """Return the memory that this process can use, in bytes: the limit of its cgroup, or else the machine's memory."""
+    """Return the memory that this process can use, in bytes. This is the limit of its cgroup, or else the machine's
+    memory."""
     found = [physical_memory()]
     for path in _CGROUP_LIMITS:
         try:
@@ -304,7 +305,7 @@ def default_limit() -> int:
 
 
 PROCESS_MEMORY = Memory(default_limit())
-"""Counts the bodies of the entire process. The configuration key `limits.memory` sets the limit."""
+"""Counts the memory of bodies in the entire process. The configuration key `limits.memory` sets the limit."""
 
 
 def set_allocator() -> None:

@@ -76,7 +76,7 @@ class Served(AcceptedConnection, typing.Protocol):
     asyncio.BufferedProtocol."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Handle the new connection, like every asyncio protocol."""
+        """Handle the new connection, as in every asyncio protocol."""
 
 
 @frozen
@@ -85,7 +85,7 @@ class SharedContext(ConnectionContext):
 
     openings: Sequence[Opening]
     serve: Sequence[Callable[[], Served]]
-    """The functions that create the connections that take over, one for each opening."""
+    """For each opening, the function that creates the connection object that takes over."""
     names: str
     """The protocols at this address, for error messages, such as `v2-rest, v2-grpc`."""
     scratch: memoryview
@@ -119,7 +119,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         self._context = context
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Handle a new client, after the TLS handshake, if any."""
+        """Handle a new client. If the listener uses TLS, the handshake is complete."""
         super().connection_made(transport)
         tls = transport.get_extra_info("ssl_object")
         agreed = None if tls is None else tls.selected_alpn_protocol()

@@ -1,5 +1,5 @@
 """Load shedding. While the process is overloaded, the gateway rejects new work early, before the work costs much.
-`listener_connections` and the bounded connections request the rejections.
+`listener_connections` and the bounded connections ask this module whether to reject work.
 
 Every LOOK_SECONDS, the gateway measures the load: the event-loop lag, and the fraction of the memory in use. After
 UP_LOOKS consecutive measurements over a limit, it rejects one more kind of work. The kinds that are cheapest to reject
@@ -35,7 +35,7 @@ RETRY_AFTER = 1.0
 """The retry delay in responses to clients, in seconds."""
 
 _CALM_LAG, _CALM_MEMORY = 0.5, 0.9
-"""The fractions of the limits below which the load counts as clearly below the limits."""
+"""The load counts as clearly below the limits if it is below these fractions of the limits."""
 
 
 class Level(IntEnum):

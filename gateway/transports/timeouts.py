@@ -32,7 +32,7 @@ class Timeouts:
     write: float = 30.0
     """The maximum time in which the client reads no byte of its reply."""
     grace: float = 1.0
-    """The time for which an idle connection stays open when the listener drains, because a request might be in
+    """The time for which an idle connection stays open while the listener drains, because a request might be in
     transit."""
     linger: float = 2.0
     """The maximum time for the client to read the last reply and close the connection."""

@@ -45,16 +45,17 @@ SCRATCH_BYTES = 64 * 2**10
 _RECORD_BYTES = 16 * 2**10
 """The maximum size of one TLS record, in bytes."""
 _MOST_EARLY = 2 * _RECORD_BYTES
-"""The maximum number of bytes that a client can send before the handshake begins. The client's first message is one
-record."""
+"""The maximum number of bytes that a client can send before the handshake begins. This is enough for the client's first
+message, which is one record."""
 HANDSHAKE_BYTES = 100 * 2**10
-"""The approximate memory, in bytes, of a handshake. A TLS connection takes the same memory after the handshake."""
+"""The approximate memory, in bytes, that a handshake takes. A TLS connection takes about the same after the
+handshake."""
 
 IDENTITY = "identity"
 """The name of a TlsTransport's extra info that contains the identity in the client certificate."""
 
 HELLO = b"\x16"
-"""The first byte that a TLS client sends: the record type for handshakes.
+"""The first byte that a TLS client sends, which is the record type for handshakes.
 
 No other supported protocol begins with this byte."""
 
@@ -328,7 +329,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._protocol.resume_writing()
 
     def _deliver_early(self) -> None:
-        """Pass the early data to the protocol, as long as the protocol reads."""
+        """Pass the early data to the protocol while the protocol reads."""
         early = self._early
         while early and self._is_reading and self._protocol is not None and not self._is_closing:
             if self._takes_bytes:

@@ -28,7 +28,7 @@ class Compressed:
 
 
 async def inflate(message: Compressed, encoding: bytes, limits: Limits) -> Buffer:
-    """Return the decompressed reply in `message`, which is compressed in `encoding`.
+    """Return the decompressed content of the reply `message`, which is compressed with `encoding`.
 
     Raises:
         TransportError: INTERNAL if the message does not have this encoding, the encoding is unknown, or the message

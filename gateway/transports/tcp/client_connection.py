@@ -192,7 +192,7 @@ class TcpClientConnection(asyncio.BufferedProtocol):
 
     def _deliver(self, reply: Message) -> None:
         """Pass the reply to the call that waits for it. If no call waits, drop the reply. In a framing without tags,
-        close the connection instead, because the next such reply could count as the reply to the next call."""
+        close the connection instead, because another unexpected reply could count as the reply to the next call."""
         tag = _NO_TAG if self._framing.tag is None else self._framing.tag(reply)
         waiter = self._waiting.pop(tag, None)
         self._replies += 1

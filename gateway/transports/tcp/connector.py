@@ -17,7 +17,7 @@ from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 from gateway.transports.tls import ClientTls, Secured, default_tls
 
 LINGER_SECONDS = 0.05
-"""Number of seconds in which the endpoint can close the connection after the reply to the connection's only call.
+"""Number of seconds that the gateway gives the endpoint to close a connection after the reply to its only call.
 
 The gateway waits for the endpoint because the side that closes first keeps the port in TIME_WAIT for a minute. However,
 some servers wait for the client to close the connection, and serve no other client during this time, so the wait must

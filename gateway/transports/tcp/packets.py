@@ -23,7 +23,8 @@ _JOINED = 64 * 2**10
 
 
 def write(transport: asyncio.WriteTransport, message: Message) -> None:
-    """Write `message`. Small parts are joined by copying them, and large parts are not copied."""
+    """Write `message`. Small messages are copied to a single buffer, and the parts of large messages are written
+    without copying."""
     if sum(map(len, message.parts)) <= _JOINED:
         transport.write(b"".join(message.parts))
         return
@@ -32,7 +33,7 @@ def write(transport: asyncio.WriteTransport, message: Message) -> None:
 
 
 class PacketReader:
-    """Splits the bytes that arrive in `buffer` into packets. The class does no I/O.
+    """Splits the bytes that arrive in `buffer` into packets. The class performs no I/O.
 
     While messages are small enough, `buffer` is `scratch`. All connections of a loop can share `scratch`, because the
     loop calls `received` immediately after filling the buffer. A larger message has its own buffer, which grows with

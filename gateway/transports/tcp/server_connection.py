@@ -50,8 +50,8 @@ waits."""
 class TcpContext(ConnectionContext):
     """The data that all connections of one listener share.
 
-    `max_in_flight` is the maximum number of requests in flight on one connection. It is more than one only if replies
-    have a tag."""
+    `max_in_flight` is the maximum number of requests in flight on one connection. It exceeds one only if replies have a
+    tag."""
 
     protocol: Protocol
     exchange: Exchange
@@ -307,7 +307,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Refusing.
 
     def _refuses_new(self) -> bool:
-        """Return True if the connection rejects all requests that arrive now. This requires that replies have a tag."""
+        """Return True if the connection rejects all requests that arrive now, which requires that replies have a
+        tag."""
         return self._rejection is not None or (self._ends_at < math.inf and self._framing.tag is not None)
 
     def _refuse_new(self, message: Message) -> None:

@@ -61,7 +61,7 @@ def _says_deadline_passed(end: ResponseHead) -> bool:
     """Return True if the server has ended the call only because of the deadline.
 
     The result is False for an error with a retry delay, because this error is more informative. Another gateway sends
-    it for a call that waited for a free slot until the deadline."""
+    this error for a call that waited for a free slot until the deadline."""
     return end.status in _ENDS_AT_DEADLINE and not end.metadata.get(RETRY_HEADER)
 
 
@@ -153,7 +153,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._flush()
 
     def retire(self) -> None:
-        """Begin no more calls, and close after the last call has ended."""
+        """Begin no more calls, and close the connection after the last call has ended."""
         if not self.is_retired:
             self.is_retired = True
             self._owner.retired(self)
@@ -243,7 +243,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._yield()
 
     def _keep_incomplete(self) -> None:
-        """Move an incomplete frame to the start of the buffer. The rest of the frame is then received after it."""
+        """Move an incomplete frame to the start of the buffer, where the rest of the frame is appended."""
         taken, filled = self._taken, self._filled
         self._taken, self._filled = 0, filled - taken
         self._scratch[: filled - taken] = self._scratch[taken:filled]

@@ -27,9 +27,9 @@ _CLOSED_AT_ONCE = "the endpoint closed the connection immediately"
 
 
 class GrpcPool:
-    """The connections to one endpoint. Each call uses the next connection that accepts calls, in turn. The first call
-    that needs a connection opens connections to all addresses in parallel. The pool keeps connections open, and
-    replaces them when they break. In the meantime, calls use other connections, or wait."""
+    """The connections to one endpoint. Calls use the connections that accept calls in turn. The first call that needs a
+    connection opens connections to all addresses in parallel. The pool keeps connections open, and replaces them when
+    they break. In the meantime, calls use other connections, or wait."""
 
     def __init__(
         self, resolve: Resolve, limits: Limits, timeouts: GrpcEndpointTimeouts, secured: Secured | None = None
@@ -44,7 +44,7 @@ class GrpcPool:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         """A heap of waiting calls, by ticket.
 
-        The pool serves waiting calls in the order of their arrival. A call that wakes but does not get a connection
+        The pool serves waiting calls in the order of their arrival. A call that wakes up but does not get a connection
         keeps its ticket."""
         self._tickets = count()
         self._attempt: asyncio.Task[str] | None = None
@@ -155,7 +155,7 @@ class GrpcPool:
             raise not_connected(error, "", seconds, math.inf) from error
 
     async def _wait_in_line(self, ticket: int) -> None:
-        """Wait until something has changed."""
+        """Wait until the pool wakes this call, because something has changed."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heappush(self._waiting, (ticket, waiter))
         try:
@@ -168,7 +168,7 @@ class GrpcPool:
     # Connecting.
 
     def _complete(self) -> None:
-        """Connect to addresses without a connection again, in the background."""
+        """In the background, try again to connect to addresses without a connection."""
         if self._attempt is None and asyncio.get_running_loop().time() >= self._next_attempt:
             self._attempted()
 

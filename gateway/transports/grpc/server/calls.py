@@ -36,7 +36,7 @@ _LARGE_WINDOW = 2**23
 """The window size for large messages, in bytes, which is larger than the usual window."""
 
 _GRACE = 0.05
-"""Number of seconds after the deadline at which the connection ends a unary call.
+"""Number of seconds after the deadline when the connection ends a unary call.
 
 Usually, the exchange has already ended the call at the deadline, with an error in the format of the protocol."""
 
@@ -99,7 +99,7 @@ class ServerCall:
         self._method = method
         self._head = head
         self._held_in_memory = CALL_BYTES + head.size
-        """The number of bytes that the connection counts as memory of this call."""
+        """The number of bytes that `connection_memory` counts for this call."""
         self._read_so_far: MessageReader | None = None
         """The message reader; None until the first data that is not a complete request."""
         self._task: asyncio.Task[None] | None = None
@@ -145,7 +145,7 @@ class ServerCall:
 
     @property
     def is_arriving(self) -> bool:
-        """True if a message has arrived only partly."""
+        """True if a message has arrived only in part."""
         raise NotImplementedError
 
     @property
@@ -223,7 +223,7 @@ class ServerCall:
         self.stop(task)
 
     def cancel(self) -> None:
-        """Stop the running task, because the client has disconnected, or the stream is closed."""
+        """Stop the running task, because the client has disconnected or the stream is closed."""
         task, self._task = self._task, None
         self._record.give_up(GIVEN_UP["grpc"])
         self._over()
@@ -345,8 +345,7 @@ class ServerCall:
 
 
 class UnaryCall(ServerCall):
-    """One request and one reply. The call serves the request immediately if the exchange can do so, otherwise in a
-    task."""
+    """A call with one request and one reply. If the exchange cannot respond immediately, a task serves the request."""
 
     __slots__ = ()
 
@@ -434,9 +433,9 @@ class UnaryCall(ServerCall):
 
 
 class StreamCall(ServerCall):
-    """Any number of messages in both directions.
+    """A call with any number of messages in both directions.
 
-    The gateway pulls a reply, writes it, and pulls the next reply when the client has received the first. A reply with
+    The gateway pulls a reply, writes it, and pulls the next reply when the client has received this reply. A reply with
     a status other than 0 ends the call. Requests that the exchange has not pulled yet reduce the stream's window."""
 
     __slots__ = (
@@ -450,8 +449,8 @@ class StreamCall(ServerCall):
         self._held_bytes = 0
         self._ended = False
         self._idle_since: float | None = None
-        """The time when the call started to wait for the next request, after all replies; None while it does not
-        wait."""
+        """The time when the call began to wait for the next message, after all requested replies; None while it does
+        not wait."""
         self._messages_pulled = 0
         self._is_cut_off = False
         """True if the client could not send all messages, because the listener is draining."""

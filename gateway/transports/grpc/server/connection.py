@@ -7,7 +7,7 @@ limits.
 
 After its first request, a connection stays in ANSWERING, because gRPC clients keep their connections open. In this
 phase, the gateway checks the time limits for each stream. In IDLE and ANSWERING, it also checks the time limits for
-incomplete frames and header blocks. These do not extend the time limit of IDLE.
+incomplete frames and header blocks. Incomplete frames and header blocks do not extend the time limit of IDLE.
 
 When the connection drains (`is_draining`), the gateway asks the client to send no more requests, and the connection
 closes after the last request. When the connection also stops (`is_stopping`), streams end after the current message.
@@ -459,7 +459,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close the connection.
 
-        An idle client receives a GOAWAY, so it repeats requests that it is sending at this moment on another
+        An idle client receives a GOAWAY. If it is sending a request at this moment, it repeats the request on another
         connection."""
         if self._phase is _IDLE:
             self.http2.close(ErrorCode.NO_ERROR)

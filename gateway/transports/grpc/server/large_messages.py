@@ -1,4 +1,5 @@
-"""The large messages that arrive on one connection. `calls` calls this module before a large message may arrive.
+"""The large messages that arrive on one connection. This module must admit a large message before the client may send
+all of it.
 
 Only a few large messages can arrive at the same time, so one client with many streams cannot fill the gateway's memory.
 The code performs no I/O.
@@ -34,7 +35,7 @@ class LargeMessages:
     def admits(self, call: Receiver, size: int) -> bool:
         """Return True if `size` more bytes of a message can arrive now.
 
-        If the result is False, `call.grant` is called when these bytes can arrive."""
+        If the result is False, `call.grant` is called when the bytes can arrive."""
         if call in self._held_back:
             return False
         if self._arriving and sum(self._arriving.values()) + size > _LARGEST_AT_ONCE * self.limits.message:

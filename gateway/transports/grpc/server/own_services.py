@@ -41,7 +41,7 @@ _OVERALL = ""
 WATCH_SECONDS = 5.0
 """Number of seconds between two readiness checks for a client that uses Watch.
 
-Checks must not be too frequent, because a check can query the backends. Clients that need faster responses can use
+Frequent checks would be expensive, because a check can query the backends. Clients that need a faster response can call
 Check."""
 
 
@@ -95,7 +95,7 @@ class HealthService:
         return _SERVING
 
     async def _pause(self) -> None:
-        """Wait WATCH_SECONDS, or until the listener stops."""
+        """Wait for WATCH_SECONDS, or until the listener stops."""
         try:
             async with asyncio.timeout(WATCH_SECONDS):
                 await self._ending.wait()

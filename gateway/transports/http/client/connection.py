@@ -34,8 +34,8 @@ open.
 
 The gateway waits for the peer because the side that closes first keeps the port in TIME_WAIT for a minute."""
 _IDLE_TIMEOUT_REPLY = b"HTTP/1.1 408"
-"""The beginning of the only reply that a server can send without a request, which is when it closes an idle connection
-(RFC 9110, section 15.5.9)."""
+"""The beginning of the only reply that a server can send without a request. A server sends this reply when it closes an
+idle connection (RFC 9110, section 15.5.9)."""
 
 
 class HttpConnectionObserver(typing.Protocol):
@@ -133,8 +133,8 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         return not self._transport.is_closing() and not self._poll.poll(0)
 
     def is_fresh(self) -> bool:
-        """Return whether a new connection is quiet. Over TLS, bytes of TLS itself, such as session tickets, are
-        allowed."""
+        """Return whether a new connection is quiet. Over TLS, bytes that belong to TLS itself, such as session tickets,
+        are allowed."""
         return not self._transport.is_closing() if self._is_tls else self.is_quiet()
 
     def drop(self) -> None:
@@ -152,8 +152,8 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         """Check the connection.
 
         The observer calls this method after a delay, and repeatedly while the result is True. The method also enables
-        TCP keepalive. It does so only now, because keepalive matters only after a minute, and most calls end before the
-        first check."""
+        TCP keepalive. Enabling it earlier would be useless, because keepalive matters only after a minute, and most
+        calls end before the first check."""
         if self._transport.is_closing():
             return False
         if not self._is_probing:

@@ -10,8 +10,8 @@ from gateway.transports.http.client.connection import HttpClientConnection
 
 DISTRUST_SECONDS = 60.0
 """Number of seconds during which each exchange uses its own connection after an endpoint has sent bytes without a
-request. On a shared connection, a second reply to one request could arrive after the next request, and would count as
-the reply to it."""
+request. On a shared connection, a second reply to one request could arrive after the next request, and would then count
+as the reply to the next request."""
 
 WATCH_SECONDS = 1.0
 """The interval between checks of new and ending connections, in seconds."""
@@ -88,7 +88,7 @@ class HttpPool:
             self._timer = loop.call_later(self._idle_seconds, self._close_old)
 
     def distrust(self) -> None:
-        """See `HttpConnectionObserver.distrust`. For DISTRUST_SECONDS, use no connection twice."""
+        """See `HttpConnectionObserver.distrust`. For DISTRUST_SECONDS, each connection has only one exchange."""
         self._distrusted_until = asyncio.get_running_loop().time() + DISTRUST_SECONDS
         self.is_cautious = True
         for connection in self._idle:

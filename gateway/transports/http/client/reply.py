@@ -164,8 +164,8 @@ class ReplyReader:
         self.body_buffer = arriving.unfilled
 
     def _end_parsing(self, error: Exception, data: memoryview | bytes) -> None:
-        """Handle the end of parsing, which bytes after a complete reply, an error in a callback, or data that is not
-        HTTP/1 can cause.
+        """Handle the end of parsing. Possible causes are bytes after a complete reply, an error in a callback, and data
+        that is not HTTP/1.
         """
         if self.message is not None:
             self.keep_alive = False

@@ -1,4 +1,4 @@
-"""The writer for the heads of requests to an endpoint, which `connector` uses. The code performs no I/O."""
+"""The writer for request heads, which `connector` uses. The code performs no I/O."""
 
 import base64
 from collections.abc import Sequence
@@ -90,8 +90,8 @@ class HeadWriter:
 
 @lru_cache(1024)
 def _length_line(size: int) -> bytes:
-    """Return the Content-Length line. The result is cached, because a model's requests usually have few different
-    sizes."""
+    """Return the Content-Length line. The result is cached, because a model's requests usually have only a few
+    different sizes."""
     return b"Content-Length: %d\r\n" % size
 
 

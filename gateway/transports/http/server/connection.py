@@ -164,7 +164,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return True
 
     def _close_after_last(self) -> None:
-        """Close the connection that the client has half-closed, unless a complete request must still be served."""
+        """Close a connection that the client has half-closed, unless a complete request is still waiting."""
         if self._phase in _RECEIVING and not self._ahead.data:
             self.close()
 
@@ -281,7 +281,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._await_body(count)
 
     def _receive_ahead(self) -> None:
-        """Process the bytes that arrived early, if their turn has come."""
+        """Process the bytes that arrived before their turn, if their turn has come."""
         if self._phase not in _RECEIVING or self._is_yielding:
             return
         if self._ahead.error is not None:
@@ -369,7 +369,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Writing.
 
     def _send(self, reply: Message) -> None:
-        """Write `reply`, then wait for the next request or close the connection."""
+        """Write `reply`, and then wait for the next request or close the connection."""
         self._write(reply)
         if not self._writable:
             self._phase = _FLUSHING
@@ -463,12 +463,12 @@ class _BytesAhead:
     def __init__(self) -> None:
         self.data = bytearray()
         self.error: GatewayError | None = None
-        """The error that ends the connection when the turn of dropped bytes comes."""
+        """The error for bytes that were dropped. It ends the connection when their turn comes."""
         self.is_full = False
         """True if the connection should stop reading from the client."""
 
     def store(self, data: bytes, connection_memory: ConnectionMemory, transport: asyncio.Transport) -> None:
-        """Store `data`, or store the error if memory is exhausted. If too many bytes are stored, stop reading from the
+        """Store `data` or, if memory is exhausted, the error. If too many bytes are stored, stop reading from the
         client."""
         try:
             connection_memory.add(len(data))

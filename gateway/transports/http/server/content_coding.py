@@ -1,7 +1,7 @@
 """The content codings of requests and replies.
 
 The functions decompress a request's body before the exchange, and compress a reply's body after it. They use a thread
-if the work takes long.
+if the work takes a long time.
 """
 
 import asyncio

@@ -12,9 +12,9 @@ difference.
     nothing           it waits
                   ←─  TTP/1.1 200 OK ...
 
-Event loops stop reading after a FIN, and therefore do not notice the reset, so a separate epoll detects it. Detection
-does not work on systems without epoll, or over TLS, whose connections cannot be half-closed. In these cases, the client
-counts as disconnected.
+Event loops stop reading after a FIN and do not detect the reset, so a separate epoll detects it. Detection does not
+work on systems without epoll, or over TLS, whose connections cannot be half-closed. In these cases, the client counts
+as disconnected.
 """
 
 import asyncio

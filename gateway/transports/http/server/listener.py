@@ -53,7 +53,7 @@ class BoundedHttpConnection(HttpServerConnection):
 
 
 _SCRATCH_BYTES = 2**18
-"""The number of bytes to receive in one step, except for the rest of a large body."""
+"""The number of bytes to receive in one step. The rest of a large body has its own buffer."""
 
 
 class HttpListener(BaseListener):

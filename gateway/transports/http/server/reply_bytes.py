@@ -77,7 +77,7 @@ def whole(reply: Message, connection_line: bytes, to_head: bool) -> tuple[tuple[
 # Codecs write few different headers, and a cache hit takes a quarter of the time of writing them.
 @lru_cache(256)
 def _begin(status: int, raw: tuple[tuple[bytes, bytes], ...]) -> bytes:
-    """Return the status line and the headers of `reply` itself."""
+    """Return the status line and the reply's own headers."""
     block = b"".join([b"%b: %b\r\n" % header for header in raw])
     if block.count(b"\n") != len(raw) or block.count(b"\r") != len(raw):
         raise ValueError(f"a reply header holds a line break: {block!r}")
@@ -85,6 +85,6 @@ def _begin(status: int, raw: tuple[tuple[bytes, bytes], ...]) -> bytes:
 
 
 def joined(parts: tuple[Buffer, ...], size: int) -> tuple[Buffer, ...]:
-    """Return the buffers to write. The result is a single buffer for a small reply, and the uncopied `parts` for a
-    large reply."""
+    """Return the buffers to write. For a small reply, this is a single buffer. For a large reply, the `parts` are
+    returned without copying."""
     return parts if size > JOINED else (b"".join(parts),)

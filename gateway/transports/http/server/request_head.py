@@ -241,8 +241,8 @@ class RequestHead:
         self.accepted_coding = CODINGS.get(fields.get(b"accept-encoding", b"").decode("latin-1").lower(), "")
 
     def with_values(self, headers: Headers, length: int) -> "RequestHead":
-        """Return a copy of this checked head with other values for fields that do not affect any decision. Each name
-        must occur only once in `headers`."""
+        """Return a copy of this checked head with other values for fields that do not affect decisions. Each name must
+        occur only once in `headers`."""
         head = RequestHead.__new__(RequestHead)
         head.target = self.target
         head.method, head.path, head.query, head.version = self.method, self.path, self.query, self.version

@@ -229,8 +229,8 @@ def _joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
 
 def _end_to_end(reply: Message, record: Record, left_out: frozenset[bytes]) -> Message:
     """Return the reply without hop-by-hop headers (including the headers that its `Connection` header lists), and
-    without headers whose names are in `left_out`. The headers that the record adds are also dropped from the reply,
-    because a relayed reply can contain its own request id."""
+    without headers whose names are in `left_out`. Headers that the record adds itself are also dropped, because a
+    relayed reply can contain its own request id."""
     options = [
         option.strip().lower().encode() for text in reply.headers.all("connection") for option in text.split(",")
     ]

@@ -28,7 +28,7 @@ _MAX_SIZE = 1024
 _MOST = 32
 """The maximum number of cached heads. When the cache is full, it is cleared."""
 _MOST_SHAPES = 512
-"""The maximum number of cached shapes. Each kind of client sends one shape for each model."""
+"""The maximum number of cached shapes. Each kind of client uses one shape per model."""
 
 _LENGTH = b"content-length"
 _VARYING_NAMES = frozenset((_LENGTH, b"traceparent", b"tracestate", b"x-request-id"))
@@ -66,7 +66,7 @@ class WholeHeads:
 
     def find(self, data: bytes, at: int) -> WholeHead | None:
         """Return the head that starts at `at`, or None if it is incomplete, longer than 1 KiB, or invalid. HeadReader
-        then reads the head again, and reports the error in an invalid head."""
+        then reads the head again, and reports any error in it."""
         end = data.find(END_OF_HEAD, at, at + _MAX_SIZE)
         if end < 0:
             return None
