@@ -336,7 +336,7 @@ class ListenerConnections:
         return None if shared.shedding is None else shared.shedding.connection_refusal()
 
     def _has_made_room(self) -> bool:
-        """Close the oldest connection that waits for its client, and return whether such a connection existed."""
+        """Close the oldest connection that waits for its client. Return whether a connection was closed."""
         oldest = next((each for each in self._accepted if each.awaits_client), None)
         if oldest is None:
             return False

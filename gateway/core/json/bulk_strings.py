@@ -116,8 +116,8 @@ def _piece_end(text: Text, at: int) -> int:
 
 
 def _behind_next_string(text: Text, at: int, stop: int) -> int:
-    """Return the end of a piece in which no string ends. This is the last comma before both the next string and `stop`
-    or, without such a comma, the end of the next string."""
+    """Return the end of a piece in which no string ends. This is the last comma before both the next string and `stop`.
+    If no such comma exists, this is the end of the next string."""
     quote = text.body.find(b'"', at, text.end)
     comma = text.body.rfind(b",", at, stop if quote < 0 else min(stop, quote))
     if comma >= 0:
