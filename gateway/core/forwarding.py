@@ -1,4 +1,4 @@
-"""The headers that `exchange` and `streaming` add to each request to a backend: the client headers in
+"""The headers that `exchange` and `streaming` add to each request to a backend. These are the client headers in
 `forward_headers`, the request id, and the number of gateways that the request has passed.
 
 The number of gateways stops routing loops: a route can lead to its own listener, directly or through another gateway.

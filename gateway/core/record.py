@@ -62,9 +62,9 @@ HIT: Final = "hit"
 SHARED: Final = "shared"
 MISS: Final = "miss"
 CACHE_OUTCOMES = (HIT, SHARED, MISS)
-"""The results of the policy `cache` for a call: the cache contains the response, the call shares the response to an
-equal call in flight, or the call goes to the backend. If a batch is split into several calls, the batch's result is the
-call result that comes last in this list."""
+"""The results of the policy `cache` for a call. Either the cache contains the response, or the call shares the response
+to an equal call in flight, or the call goes to the backend. If a batch is split into several calls, the batch's result
+is the call result that comes last in this list."""
 
 STEP_PROTOCOL: Final = "graph"
 """The `in_protocol` of a request that a graph sends for a step."""
@@ -148,9 +148,9 @@ class Record(Struct, gc=False, eq=False):
     - `endpoint`: The address of the last call. `tries`: The number of attempts to send the request to an endpoint.
     - `queued`: The number of seconds in backend queues. `upstream`: The total number of seconds of all attempts,
       including their codecs.
-    - `decode`, `encode`: The number of seconds to decode the client's message and to encode the reply, if the request
-      `is_timed`; 0 otherwise, or if the request did not reach this step. The gateway times one out of TIMED requests,
-      and every request with spans.
+    - `decode`, `encode`: The number of seconds to decode the client's message and to encode the reply. It is 0 unless
+      the request `is_timed` and reached this step. The gateway times one out of TIMED requests, and every request with
+      spans.
     - `retries`: The number of attempts that repeat an earlier attempt, at the same endpoint or another. The cause is a
       policy, or an earlier attempt that sent nothing. If a batch is sent row by row, each row is an attempt, but not a
       retry.
@@ -174,9 +174,9 @@ class Record(Struct, gc=False, eq=False):
 
     Every observed request has its own Record, so the speed of each instruction matters. Therefore, the Record is a
     msgspec Struct: C code creates it, and encodes it after the end of the request (`observing.batches`). The garbage
-    collector does not track it. Fields are encoded in the order of their definition: first fields with equal values in
-    many requests (`listener` to `read_for`), then fields with different values (`received` to `losses`), and then all
-    others.
+    collector does not track it. Fields are encoded in the order of their definition. First come fields with equal
+    values in many requests (`listener` to `read_for`), then fields with different values (`received` to `losses`), and
+    then all others.
     """
 
     listener: str

@@ -1,9 +1,9 @@
 """Functions that search for words at memory speed, in message bodies that are otherwise not parsed. The protocols'
 relays use this module.
 
-`bytes.find` takes 0.5 us per KiB. For a single byte, it calls the C function `memchr`, which is 40 times faster.
-Therefore, in longer bodies, the module searches for a letter of the word that does not occur in numbers, and compares
-the word at each position of this letter.
+`bytes.find` takes 0.5 us per KiB. For a single byte, it calls the C function `memchr`, which is 40 times faster. In
+longer bodies, the module therefore searches for a letter of the word that does not occur in numbers. At each position
+of this letter, it compares the word.
 """
 
 from collections.abc import Iterator, Sequence

@@ -50,8 +50,8 @@ FIELD_BYTES = 200
 """The memory, in bytes, for a header field in addition to its text: two byte strings, a pair, and entries in a list and
 in a dictionary."""
 CALL_BYTES = 32 * 2**10
-"""The memory, in bytes, for a waiting call with a body below MIN_COUNTED: the task, the request in the formats of the
-client and the backend, and the call's part of a connection to a model server."""
+"""The memory, in bytes, for a waiting call with a body below MIN_COUNTED. It includes the task, the request in the
+formats of the client and the backend, and the call's part of a connection to a model server."""
 _WAITING_BYTES = 512
 """The memory for a waiting message in addition to its content, in bytes."""
 FIRST_BUFFER = 2**20

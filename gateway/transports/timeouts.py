@@ -99,8 +99,8 @@ class ReplyProgress:
 
     def is_too_slow(self, unread: int, now: float, timeouts: Timeouts) -> bool:
         """Return whether the client, with `unread` bytes left, is too slow. A client is too slow if it has read nothing
-        for `Timeouts.write` seconds, has then read at less than `Timeouts.rate` on average, or takes more than
-        `Timeouts.message` in total."""
+        for `Timeouts.write` seconds, or takes more than `Timeouts.message` seconds in total. After `Timeouts.write`
+        seconds, its average rate must also be at least `Timeouts.rate`."""
         if unread < self._unread:
             self._taken += self._unread - unread
             self._moved = now

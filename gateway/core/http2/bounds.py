@@ -1,5 +1,5 @@
-"""Limits on the work that the peer of an HTTP/2 connection can cause: how long a connection can block the event loop,
-and how many frames without content the peer can send. The code performs no I/O.
+"""Limits on the work that the peer of an HTTP/2 connection can cause. They limit how long a connection can block the
+event loop, and how many frames without content the peer can send. The code performs no I/O.
 """
 
 FRAMES = 32

@@ -26,8 +26,8 @@ DEFAULT_WINDOW = 2**16 - 1
 LAST_STREAM = 2**31 - 1
 
 HEADER = Struct(">LBL")
-"""The format of a frame's header: a number with 24 bits for the payload's size and 8 bits for the type, then the flags,
-then the stream with a reserved bit."""
+"""The format of a frame's header. The first number has 24 bits for the payload's size and 8 bits for the type. The
+flags follow, and then the stream with a reserved bit."""
 HEADER_SIZE = HEADER.size
 read_header = HEADER.unpack_from
 read_expected = Struct(">BQ").unpack_from

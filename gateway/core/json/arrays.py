@@ -34,9 +34,10 @@ class ArrayForm(Enum):
 class Array(Struct, frozen=True):
     """One rectangular JSON array, or a scalar.
 
-    `shape` is () for a scalar. `values` is a flat, row-major numpy array of int64, uint64 (if a literal is above the
-    range of INT64), float64 (if a literal has a fraction or an exponent) or bool. An array without elements is int64.
-    If the elements are strings, `values` is their raw format of BYTES, in UTF-8."""
+    `shape` is () for a scalar. `values` is a flat, row-major numpy array. Booleans have the type bool, and numbers have
+    the type int64. The type is uint64 if a literal is above the range of INT64, and float64 if a literal has a fraction
+    or an exponent. An array without elements is int64. If the elements are strings, `values` is their raw format of
+    BYTES, in UTF-8."""
 
     values: Numbers | bytes
     shape: Shape

@@ -30,9 +30,9 @@ def as_nan(text: Buffer, *, members: bool) -> bytes | None:
     """Replace each null in a list of the JSON `text` with NaN and a blank.
 
     If `members` is True, also replace each null that is the value of an object's member. Returns None if nothing needs
-    to be replaced, if a string contains the word null, or if the text contains a backslash (because an escaped quote
-    does not end a string). Clients choose the number of nulls and strings, so time and memory depend only on the size
-    of the text, and are linear in it."""
+    to be replaced, or if a string contains the word null. Also returns None if the text contains a backslash, because
+    an escaped quote does not end a string. Clients choose the number of nulls and strings, so time and memory depend
+    only on the size of the text, and are linear in it."""
     text = bytes(text)
     if _NULL not in text or b"\\" in text:
         return None

@@ -141,7 +141,7 @@ def key(number: int) -> bytes:
 class Allowance:
     """The remaining number of bytes that a message can have outside tensor data.
 
-    The allowance limits memory and time: upb allocates up to 40 bytes for one byte (an encoded empty tensor takes two
+    The allowance limits memory and time. upb allocates up to 40 bytes for one byte (an encoded empty tensor takes two
     bytes), and this module needs time for each field."""
 
     BYTES = 2 * 2**20

@@ -64,7 +64,7 @@ class TcpClientConnection(asyncio.BufferedProtocol):
 
         Cancelling a call without a tag closes the connection. Cancelling a call with a tag leaves the connection open
         for other calls. However, if no reply to any call arrived while the call waited, the connection accepts no more
-        calls, because the endpoint might have disappeared, or might hang in the middle of a reply.
+        calls. In this case, the endpoint might have disappeared, or might hang in the middle of a reply.
 
         Raises:
             TransportError: UNAVAILABLE if the connection broke, or if the endpoint is stopping and has not begun the
@@ -240,8 +240,8 @@ class TcpClientConnection(asyncio.BufferedProtocol):
 
     @property
     def _other_byte_stream(self) -> str:
-        """The end of an error message, which names the protocol that the endpoint seems to use, if the malformed header
-        is the beginning of another byte stream protocol."""
+        """The end of an error message, which names the protocol that the endpoint seems to use. It is empty unless the
+        malformed header is the beginning of another byte stream protocol."""
         is_own = self._replies or (self._framing.magic and self._reader.header.startswith(self._framing.magic))
         return "" if is_own else foreign(self._reader.header)
 

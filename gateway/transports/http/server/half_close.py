@@ -2,7 +2,7 @@
 
 The client might have disconnected, or might be waiting for the reply. The packet is the same in both cases, but a
 disconnected client responds to any byte with a reset. Therefore, the gateway sends the first byte of the reply, which
-is the same for all replies (`HTTP/1.1 ...`), and omits this byte when it writes the reply. A waiting client sees no
+is the same for all replies (`HTTP/1.1 ...`). When it writes the reply, it omits this byte. A waiting client sees no
 difference.
 
     client            gateway

@@ -5,8 +5,8 @@ characters, repeated or malformed Content-Lengths, and Content-Length together w
 receives only heads. HeadReader finds the end of a head, so it can limit the size of the head (`limits.headers`), and
 the bytes after the head can wait. `Timeouts.head` limits the time until the head is complete.
 
-RequestHead rejects some heads that llhttp accepts: heads without a Host header or with two Host headers,
-`Transfer-Encoding: gzip, chunked`, HTTP/0.9 and HTTP/2.0, fragments, and targets other than a path or an http URL.
+RequestHead rejects some heads that llhttp accepts. It rejects a missing or repeated Host header, `Transfer-Encoding:
+gzip, chunked`, HTTP/0.9 and HTTP/2.0, fragments, and targets other than a path or an http URL.
 """
 
 import re
