@@ -164,7 +164,7 @@ class Rows(Enum):
 
 @frozen
 class ServerTypes:
-    """The server types of a protocol. Each server type deviates from the protocol's specification in its own way.
+    """The server types of a protocol, each of which deviates from the protocol's specification in its own way.
 
     `detect` takes a server's metadata (None if the server has no metadata), and returns the server type."""
 

@@ -14,9 +14,9 @@ from gateway.core.record import UNRECORDED, Record
 from gateway.core.requests import Answer, Request, Response, Translate
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
-"""Returns the Answer to a Request. A Handler is a backend, a bridge, or policies around a backend or bridge."""
+"""A function that returns the Answer to a Request: a backend, a bridge, or policies around a backend or bridge."""
 StreamHandler: TypeAlias = Callable[[Request], AsyncGenerator[Response, None]]
-"""Yields any number of Responses to one Request."""
+"""A function that yields any number of Responses to one Request."""
 
 
 @frozen
