@@ -105,7 +105,7 @@ class Shedding:
         self._over = self._over + 1 if is_late or memory > self._memory else 0
         is_calm = lag < self._lag * _CALM_LAG and memory < self._memory * _CALM_MEMORY
         self._calm = self._calm + 1 if is_calm else 0
-        # Refusing small requests frees no memory, and would never stop if the process itself were too large.
+        # Rejecting small requests frees no memory, and would never stop if the process itself were too large.
         highest = Level.ALL if is_late else Level.LARGE
         if self._over >= UP_LOOKS and self.level < highest:
             self._over = 0

@@ -30,7 +30,7 @@ Linux limits this number to net.core.somaxconn."""
 
 _SO_ATTACH_FILTER = 26
 
-# If a host disappears without closing its connections, the gateway notices this after two minutes: 60 s of silence,
+# If a host disappears without closing its connections, the gateway detects this after two minutes: 60 s of silence,
 # then six probes 10 s apart. macOS has no TCP_KEEPIDLE.
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),

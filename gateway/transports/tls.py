@@ -300,7 +300,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._unwritten_bytes -= len(view)
             if (
                 tls.is_closing()
-            ):  # the peer has disconnected, as the protocol will find out later; the loop would log the written data
+            ):  # the peer has disconnected, and the protocol is notified later; the loop would log the written data
                 continue
             tls.write(view)
         if self._is_closing and not unwritten and not self._is_lost:

@@ -52,7 +52,7 @@ def with_scheme(text: str, scheme: str) -> str:
 
 
 def _parsed(text: str) -> HttpAddress:
-    check_characters(text)  # urlsplit would drop tabs and newlines
+    check_characters(text)  # because urlsplit would drop tabs and newlines
     has_scheme = "://" in text
     parsed = _split(text if has_scheme else f"http://{text}")
     if parsed.scheme not in _DEFAULT_PORTS:

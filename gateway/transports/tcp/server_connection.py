@@ -182,8 +182,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             if self._rejection is not None:
                 self.linger()
                 return
-            # Without tags, the reply that was just written is the last one. With tags, more requests might be on their
-            # way.
+            # Without tags, the reply that was just written is the last reply. With tags, more requests might be in
+            # transit.
             if self._ends_at < math.inf and self._framing.tag is None and not self._reader.header:
                 self.linger()
                 return

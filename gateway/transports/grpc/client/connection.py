@@ -324,7 +324,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             return
         if call.end is not None:
             if call.end.status and _says_deadline_passed(call.end) and call.is_late(self.loop.time()):
-                call.fail(deadline_passed(sent=True))  # the server only noticed the deadline first
+                call.fail(deadline_passed(sent=True))  # the server only detected the deadline first
             self._end(call)
 
     def _on_reset(self, event: StreamReset) -> None:

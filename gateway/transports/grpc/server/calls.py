@@ -331,7 +331,7 @@ class ServerCall:
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         # The stream refers to the call, and the call to its task, until one of them ends. `stop` keeps the task longer.
-        # The loop's `create_task` would generate a name for the task, which takes a third of the time for a task.
+        # The loop's `create_task` would generate a name, which takes a third of the time of creating a task.
         self._task = asyncio.Task(work, loop=self._owner.loop, name="gRPC call")
 
     def _over(self) -> None:

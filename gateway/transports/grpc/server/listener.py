@@ -191,8 +191,8 @@ def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asynci
 
 
 def _of_protocols(protocols: Sequence[Protocol], exchanges: Exchanges) -> Iterator[Method]:
-    # If two protocols have the same method, the first protocol must serve it. Therefore the order is reversed: of
-    # several methods with the same name, the last one is used.
+    # If two protocols have the same method, the first protocol must serve it. Therefore, the order is reversed, because
+    # the last of several methods with the same name is used.
     for protocol in reversed(protocols):
         for name in protocol.patterns:
             yield _of_protocol(name, protocol, exchanges)

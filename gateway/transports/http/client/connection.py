@@ -64,8 +64,8 @@ class HttpClientConnection(asyncio.BufferedProtocol):
     `scratch` is the receive buffer. All connections of a loop can share it, because the loop calls `buffer_updated`
     immediately after filling the buffer. `reusable` is True if the connection can have more than one exchange."""
 
-    # Class attributes instead of assignments in the constructor, because a connection for one exchange needs few of
-    # them.
+    # These are class attributes instead of assignments in the constructor, because a connection for one exchange needs
+    # few of them.
     idle_since = 0.0
     unrequested = b""
     """The beginning of the bytes that the peer sent without a request."""
@@ -139,7 +139,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
 
     def drop(self) -> None:
         """Close a connection that has no exchange and is not quiet."""
-        if not self._is_tls and not self._transport.is_closing():  # over TLS, they can be bytes of TLS itself
+        if not self._is_tls and not self._transport.is_closing():  # over TLS, the bytes can belong to TLS itself
             self._check_unrequested(unread(self._transport.get_extra_info("socket"), FIRST_BYTES))
         self.abort()
 
@@ -200,8 +200,8 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         elif reply.is_paused:
             self._transport.pause_reading()
         elif nbytes == len(self._scratch) and reply.body_buffer is None:
-            # There are more bytes. The parser calls back for each chunk, even a small one, and uvloop would continue to
-            # read. Therefore let other connections have their turn first.
+            # More bytes are waiting. The parser calls back for each chunk, even if it is small, and uvloop would continue
+            # to read. Therefore, let other connections have their turn first.
             self._transport.pause_reading()
             self.loop.call_soon(self._read_on)
 
@@ -249,7 +249,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         """Write pieces of the request's body until the transport pauses writing."""
         while self._unwritten is not None and not self._paused:
             if not self.is_quiet():
-                # The peer might have refused the request and closed the connection. Read first, because a failed write
+                # The peer might have rejected the request and closed the connection. Read first, because a failed write
                 # would lose the reply.
                 if self._reply is None or not self._reply.is_paused:
                     self.loop.call_soon(self._write_on)
@@ -266,7 +266,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
     def _finish(self, reply: ReplyReader) -> None:
         waiter = self._waiter
         self._waiter = self._reply = None
-        # A peer can respond before it has read the whole request. In this case, the request is still incomplete on the
+        # A peer can respond before it has read the entire request. In this case, the request is still incomplete on the
         # connection.
         is_written = self._unwritten is None and not self._transport.get_write_buffer_size()
         if is_written and reply.keep_alive and self._reusable:

@@ -43,7 +43,7 @@ class ReplyHeadCache:
         self._known: dict[bytes, ReplyHead] = {}
         self._length_spelling = b"\r\nContent-Length: "
         """The beginning of the line with the Content-Length, in the endpoint's spelling."""
-        # The head that was last found. The next head is often the same, and a comparison costs a third of a lookup.
+        # The head that was found last. The next head is often the same, and a comparison costs a third of a lookup.
         self._last_bytes = _END_OF_HEAD
         self._last: ReplyHead | None = None
 

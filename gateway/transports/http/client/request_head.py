@@ -10,7 +10,7 @@ from gateway.core.transport import HOST, FixedFields
 from gateway.transports.http.address import HttpAddress
 
 # The connector itself writes the fields that delimit the message or belong to one connection (RFC 9110, section 7.6.1).
-# If a request contained such a field twice, a client could smuggle requests.
+# If a request contained one of these fields twice, a client could smuggle requests.
 _WRITTEN_HERE = frozenset(
     (
         b"connection", b"content-length", b"expect", b"host", b"keep-alive", b"proxy-connection", b"request-timeout",

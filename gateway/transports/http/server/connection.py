@@ -332,7 +332,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if isinstance(reply, Message):
             self._send(reply)
         else:
-            # If there were no name, asyncio would generate one.
+            # Without this name, asyncio would generate one.
             self._task = asyncio.Task(self._send_later(reply), loop=self._loop, name="reply")
             if self._half_close is not None:
                 self._half_close.watch()

@@ -13,7 +13,7 @@ from gateway.core.protocol import HttpBinding, Protocol
 from gateway.transports.http.server.cross_origin import CrossOriginReplies, is_preflight
 from gateway.transports.http.server.request_head import RequestHead
 
-# Up to this size in bytes, the gateway receives the body of a refused request, so the connection can stay open.
+# Up to this size in bytes, the gateway receives the body of a rejected request, so the connection can stay open.
 _RECEIVED_WHEN_REFUSED = 64 * 2**10
 
 

@@ -115,7 +115,7 @@ class HeadReader:
             text = f"the request has more than {most} headers, one for each {_BYTES_PER_FIELD} bytes of limits.headers"
             raise refusal(Reason.HEADERS_TOO_LARGE, f"{text}; send fewer, or raise the limit")
         if end and stop == end and not self.complete:
-            raise Http2PrefaceError(stop)  # nothing else has bytes after its empty line
+            raise Http2PrefaceError(stop)  # no other head has bytes after its empty line
         if stop == limit_at and not self.complete:
             text = f"the request line and headers are larger than limits.headers, {self.limit} bytes"
             raise refusal(Reason.HEADERS_TOO_LARGE, f"{text}; send less, or raise the limit")
@@ -237,7 +237,7 @@ class RequestHead:
         self.keep_alive = _keep_alive(fields, version)
         self.keep_line = _KEEP_LINES[version]
         # The gateway compresses the reply only if the client requests exactly one coding. By default, many clients list
-        # all codings that they support, and would pay for a compression that they do not need.
+        # all codings that they support, and would pay for compression that they do not need.
         self.accepted_coding = CODINGS.get(fields.get(b"accept-encoding", b"").decode("latin-1").lower(), "")
 
     def with_values(self, headers: Headers, length: int) -> "RequestHead":
@@ -339,7 +339,7 @@ def _joined(headers: Sequence[tuple[bytes, bytes]]) -> Fields:
     for name, text in headers:
         if name in _SINGLE and name in fields:
             raise invalid_input(f"the request has more than one {name.decode().title()} header; send it once")
-        # several lines of one field are one list (RFC 9110, section 5.3)
+        # several lines of one field form one list (RFC 9110, section 5.3)
         fields[name] = fields[name] + b", " + text if name in fields else text
     return fields
 
