@@ -204,7 +204,7 @@ def reason_field(error: GatewayError) -> tuple[bytes, bytes]:
 
 def error_fields(error: GatewayError) -> tuple[tuple[bytes, bytes], ...]:
     """Return the headers of a response that reports `error`: REASON_HEADER and, if `retry_after` is set, RETRY_HEADER.
-    Its value is in whole seconds, rounded up, and at least 1."""
+    The value of RETRY_HEADER is in whole seconds, rounded up, and at least 1."""
     if error.retry_after is None:
         return (reason_field(error),)
     return reason_field(error), (RETRY_HEADER.encode(), b"%d" % max(math.ceil(error.retry_after), 1))

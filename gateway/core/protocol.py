@@ -296,9 +296,9 @@ class Servers:
 
     In this case, every exchange occupies a slot, including exchanges that do not run a model."""
     takes_many: ConcurrencyQuery | None = None
-    """The query that finds servers that accept any number of concurrent calls, such as gateways. The query is necessary
-    if `max_in_flight` limits the calls to the protocol's other servers. If this is None, all servers accept any number
-    of calls."""
+    """The query that identifies servers, such as gateways, that accept any number of concurrent calls. The query is
+    necessary if `max_in_flight` limits the calls to the protocol's other servers. If this is None, all servers accept
+    any number of calls."""
     runs_to_the_end: bool = False
     """True if the server completes a call even if the client cancels it.
 
@@ -370,7 +370,7 @@ class MessageSplitter(typing.Protocol):
 
     def feed(self, data: Buffer) -> list[Buffer]:
         """Return the messages that `data` completes. Raises DecodeError if a message is malformed, and GatewayError if
-        it exceeds the limit."""
+        a message exceeds the limit."""
 
     def boundary(self) -> list[Buffer]:
         """Return the messages that the end of an HTTP chunk completes. Some servers write one chunk per message."""
@@ -552,8 +552,8 @@ class Protocol:
 
     The first value is the default. The tuple is empty if the protocol has only one encoding."""
     example: Example | None = None
-    """Returns an example command that users can run to request a model's metadata, for an address, a model and a
-    version.
+    """Returns an example command with which users can request a model's metadata. The arguments are an address, a model
+    and a version.
 
     The version is empty, unless the traits have `versions` but not `joined_versions`. Raises GatewayError if the
     protocol cannot represent the name."""

@@ -34,7 +34,7 @@ def keep(task: "asyncio.Task[Any]") -> None:
 
 
 async def outlived_by(task: "asyncio.Task[T]") -> T:
-    """Wait for `task` and return its result. The task continues if the caller is cancelled.
+    """Wait for `task`, and return its result. If the caller is cancelled, the task continues.
 
     If the caller was cancelled and the task then fails, the module logs the error (a GatewayError in one line). The
     module keeps a reference to the task until it is done.

@@ -106,8 +106,8 @@ def is_admitted(admit: Admit | None, headers: Headers, identity: str, peer: str)
 class Exchanges:
     """The functions that a Listener calls for the messages that it receives.
 
-    Until `announce_end` is called, the health service of a transport that has its own (gRPC) reports the result of
-    `ready`. `record` is None without observers. `admit` is None if clients need no credentials."""
+    If a transport has its own health service (gRPC), this service reports the result of `ready` until `announce_end` is
+    called. `record` is None without observers. `admit` is None if clients need no credentials."""
 
     exchange: Exchange
     stream: ExchangeStream

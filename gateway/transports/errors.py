@@ -53,8 +53,8 @@ def not_connected(
     `server_name` is the expected name in the host's TLS certificate, if it differs from `host`.
 
     If `seconds` is less than the connect timeout `limit`, the call's deadline has shortened the attempt. In this case,
-    the result for a timeout is DEADLINE_EXCEEDED instead of UNAVAILABLE, because a short deadline does not mean that
-    the endpoint is unreachable."""
+    a timeout results in DEADLINE_EXCEEDED instead of UNAVAILABLE, because a short deadline does not mean that the
+    endpoint is unreachable."""
     if isinstance(error, TimeoutError):
         text = f"no connection within {seconds:.3g} s"
         if limit is None or seconds >= limit:

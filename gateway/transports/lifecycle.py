@@ -254,8 +254,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._alarm.set(self._context.timeouts.write)
 
     async def _until_read(self) -> None:
-        """Wait until the client has read most of the written data. In any case, wait until the loop's other tasks have
-        had a turn."""
+        """Give the loop's other tasks a turn, and then wait until the client has read most of the written data."""
         await asyncio.sleep(0)
         if not self._writable:
             self._read = self._loop.create_future()

@@ -86,8 +86,8 @@ def literal(name: bytes, text: bytes) -> bytes:
 class Decoder:
     """Reads the header blocks of one connection in the order of their arrival.
 
-    `limit` is the maximum size of a block's fields, in bytes, counted like SETTINGS_MAX_HEADER_LIST_SIZE. `table_size`
-    is the maximum size of the peer's dynamic table, in bytes."""
+    `limit` is the maximum size of a block's fields, in bytes. The size is counted as for SETTINGS_MAX_HEADER_LIST_SIZE.
+    `table_size` is the maximum size of the peer's dynamic table, in bytes."""
 
     __slots__ = ("_allowed", "_entries", "_limit", "_size", "_table_size", "is_stateless")
 
@@ -355,8 +355,8 @@ def decode_huffman(coded: bytes) -> bytes:
     """Return the string that `coded` encodes.
 
     Raises:
-        DecodeError: a code does not exist, or the end violates section 5.2, which allows up to seven bits of padding,
-            all ones.
+        DecodeError: a code does not exist, or the string does not end with at most seven bits of padding, all ones
+            (section 5.2).
     """
     rows, ends = _transitions()
     symbols, prefix = bytearray(), 0

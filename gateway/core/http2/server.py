@@ -486,8 +486,8 @@ class Http2Server(Http2Connection, Generic[Head]):
         """Reject a new connection by sending only GOAWAY.
 
         If the gateway also sent SETTINGS, gRPC clients would treat the connection as successful, reset their backoff,
-        and reconnect immediately, thousands of times a second. If they receive only GOAWAY, they treat the connection
-        as failed."""
+        and reconnect immediately, thousands of times a second. Clients that receive only GOAWAY treat the connection as
+        failed."""
         self.queued.clear()
         self.close(ErrorCode.ENHANCE_YOUR_CALM, text)
 

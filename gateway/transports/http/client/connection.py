@@ -200,8 +200,8 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         elif reply.is_paused:
             self._transport.pause_reading()
         elif nbytes == len(self._scratch) and reply.body_buffer is None:
-            # More bytes are waiting. The parser calls back for each chunk, even if it is small, and uvloop would continue
-            # to read. Therefore, let other connections have their turn first.
+            # More bytes are waiting. The parser calls back for each chunk, even a small chunk, and uvloop would keep
+            # reading. Therefore, let other connections have their turn first.
             self._transport.pause_reading()
             self.loop.call_soon(self._read_on)
 
