@@ -38,8 +38,8 @@ class Alarm:
     def stop(self) -> None:
         """Disable the alarm permanently.
 
-        This also drops the reference to `ring`. The owner of `ring` usually refers to the alarm, so the reference would
-        form a cycle."""
+        The method also drops the reference to `ring`. The owner of `ring` usually refers to the alarm, so this
+        reference would form a cycle."""
         self._ring = _do_nothing
         self.silence()
         if self._timer is not None:

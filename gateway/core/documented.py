@@ -3,8 +3,8 @@
 The string below an attribute is the description of its key in the JSON Schema. The configuration and the policies'
 settings use these models.
 
-Pydantic's `use_attribute_docstrings` does the same, but reads the source code when Python creates a class. Reading it
-would take a fifth of the gateway's start time, although few processes print a schema.
+Pydantic's `use_attribute_docstrings` does the same, but reads the source code when Python creates a class. Reading the
+source code would take a fifth of the gateway's start time, although few processes print a schema.
 """
 
 import ast

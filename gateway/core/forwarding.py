@@ -30,7 +30,7 @@ _CONTROL = re.compile("[\0-\x08\x0a-\x1f\x7f]")
 
 
 def add_forwarded_headers(request: Request, message: Message, target: Target) -> None:
-    """Add the headers for `target` to `message`, which was just encoded for this target.
+    """Add the headers for `target` to `message`, which has been encoded for this target.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if a header to forward is not text; FAILED_PRECONDITION if the request has

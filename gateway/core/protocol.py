@@ -408,9 +408,9 @@ class HttpBinding:
     The transport calls this function once for equal heads, with a Message without a body. If this function is None,
     responses are never streams."""
     body_wants_stream: Callable[[Message], bool] | None = None
-    """Returns whether a request's body asks for a stream. The transport calls this function before decompression for
-    requests whose heads do not ask for a stream, and rejects compressed bodies. If this function is None, bodies never
-    ask for a stream."""
+    """Returns whether a request's body requests a stream. The transport calls this function before decompression for
+    requests whose heads do not request a stream, and rejects compressed bodies. If this function is None, bodies never
+    request a stream."""
     stream_framing: StreamFraming | None = None
     """The framing of messages in a streamed body; None if the protocol does not stream bodies."""
     passthrough: "Protocol | None" = None

@@ -1,5 +1,5 @@
 """Load shedding. While the process is overloaded, the gateway rejects new work early, before the work costs much.
-`listener_connections` and the bounded connections ask this module whether to reject work.
+`listener_connections` and the bounded connections call this module before they accept work.
 
 Every LOOK_SECONDS, the gateway measures the load: the event-loop lag, and the fraction of the memory in use. After
 UP_LOOKS consecutive measurements over a limit, it rejects one more kind of work. The kinds that are cheapest to reject

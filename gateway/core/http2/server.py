@@ -140,7 +140,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         """Minimum number of seconds between two pings of a client that has no open stream and receives no frames in
         between.
 
-        0 means no minimum. The caller sets this field. Only the credit limits all other pings."""
+        0 means no minimum. The caller sets this field. For all other pings, the credit is the only limit."""
         self.still_running = 0
         """The number of requests that are still running on closed streams.
 

@@ -1,5 +1,4 @@
-"""A reader for documents that are values of a type (a msgspec Struct). It takes one pass, and arrays stay JSON text
-(`Raw`).
+"""A reader that converts documents to values of a type (a msgspec Struct) in one pass. Arrays stay JSON text (`Raw`).
 
 A TypedReader reads the bodies that common clients and servers write. For a large document, or a document of any other
 kind, it raises a DecodeError without a message. The general reader (`read`) then reads the document or reports the

@@ -27,8 +27,8 @@ _CLOSED_AT_ONCE = "the endpoint closed the connection immediately"
 
 
 class GrpcPool:
-    """The connections to one endpoint. Calls use the connections that accept calls in turn. The first call that needs a
-    connection opens connections to all addresses in parallel. The pool keeps connections open, and replaces them when
+    """The connections to one endpoint. Calls take turns on the connections that accept calls. The first call that needs
+    a connection opens connections to all addresses in parallel. The pool keeps connections open, and replaces them when
     they break. In the meantime, calls use other connections, or wait."""
 
     def __init__(

@@ -10,7 +10,7 @@ from gateway.core.surviving import log_and_continue
 
 
 class CallDeadlines:
-    """Calls `ring` of the calls in `streams` that are due (`ServerCall.due`).
+    """Calls `ring` of each call in `streams` whose deadline has come (`ServerCall.due`).
 
     The end of a call does not change the timer. Most calls end long before their deadlines, so an occasional check of
     all calls costs less than a step for each call."""
