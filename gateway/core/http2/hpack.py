@@ -355,8 +355,8 @@ def decode_huffman(coded: bytes) -> bytes:
     """Return the string that `coded` encodes.
 
     Raises:
-        DecodeError: a code does not exist, or the string does not end with at most seven bits of padding, all ones
-            (section 5.2).
+        DecodeError: a code does not exist, or the padding at the end has more than seven bits, or contains a bit that
+            is not one (section 5.2).
     """
     rows, ends = _transitions()
     symbols, prefix = bytearray(), 0
