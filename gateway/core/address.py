@@ -6,9 +6,10 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from gateway.core.frozen import frozen
 
 HOST_PORT = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>[0-9]{1,5})")
-"""A host name or an IP address, and a port; IPv6 addresses have brackets."""
+"""Matches a host name or IP address with a port. IPv6 addresses are in brackets."""
 MAX_SOCKET_PATH = 107
-"""Maximum length of a unix socket's path: sockaddr_un has 108 bytes, including the final NUL."""
+"""Maximum length of a unix socket's path, in bytes. The path in `sockaddr_un` has 108 bytes, including the final
+NUL."""
 ALL_ADDRESSES = ("0.0.0.0", "::")
 
 
@@ -16,15 +17,15 @@ ALL_ADDRESSES = ("0.0.0.0", "::")
 class Address:
     """A host and port, or the path of a unix socket.
 
-    If the port is 0, the operating system chooses one. `scheme` is the part before `://` in the configuration, or
-    empty."""
+    If the port is 0, the operating system chooses one. `scheme` is the part before `://` in the configuration, and can
+    be empty."""
 
     host: str = ""
     port: int = 0
     path: str = ""
     scheme: str = ""
     shared: bool = False
-    """True if other processes of this gateway also bind the address (SO_REUSEPORT)."""
+    """True if other processes of this gateway also bind this address (SO_REUSEPORT)."""
 
     def __str__(self) -> str:
         if self.path:
@@ -63,15 +64,16 @@ def is_ip(host: str) -> bool:
 
 
 def peer_address(name: tuple[str, int] | str | None) -> str:
-    """Return a socket's peer name as `host:port`; empty for a unix socket, whose clients have no address."""
+    """Return a socket's peer name as `host:port`. The result is empty for a unix socket, because its clients have no
+    address."""
     return _host_port(*name[:2]) if isinstance(name, tuple) else ""
 
 
 def client_of(peer: str) -> str:
     """Return the key by which per-client limits count the requests of `peer` (`host:port`).
 
-    The key is the IPv4 address, or the /64 network of the IPv6 address, because a host can choose any address in this
-    network. If the client has no address (unix sockets), the key is empty."""
+    The key is the IPv4 address, or the /64 network of the IPv6 address, because a host can choose any address in its
+    /64 network. If the client has no address (unix sockets), the key is empty."""
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     if ":" not in host:
         return host

@@ -1,7 +1,7 @@
 """A timer that is postponed far more often than it fires, such as the idle timeout of a connection (`transports`).
 
-Postponing only stores the new time. If the event loop's timer fires too early, the alarm sets the timer again for the
-remaining time. So the alarm needs one loop timer per period, instead of one per message.
+Postponing only stores the new time. If the event loop's timer fires before this time, the alarm sets the timer again
+for the remaining time. Therefore, the alarm needs one loop timer per period instead of one per message.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ _MIN_SECONDS = 0.001
 
 
 class Alarm:
-    """Calls `ring` once, at the time that was last `set`."""
+    """Calls `ring` once, at the time most recently passed to `set`."""
 
     __slots__ = ("_due", "_loop", "_ring", "_timer", "_when")
 
@@ -38,8 +38,8 @@ class Alarm:
     def stop(self) -> None:
         """Disable the alarm permanently.
 
-        This also drops the reference to `ring`, because the owner of `ring` usually refers to the alarm, which is a
-        reference cycle."""
+        The method also drops the reference to `ring`. The owner of `ring` usually refers to the alarm, so this
+        reference would form a cycle."""
         self._ring = _do_nothing
         self.silence()
         if self._timer is not None:

@@ -16,13 +16,13 @@ _LENGTH = Struct("<I")
 PIECE = 2**14
 """Number of elements to create in one call into C.
 
-No other thread runs during the call. A call for 15 million elements would take 0.6 s."""
+The call blocks all other threads: for 15 million elements, it would block them for 0.6 s."""
 
 _MIN_SIZE = 4096  # bytes; above this size, it is worth checking if all elements have the same length
 
 
 def pack(elements: Iterable[bytes]) -> bytes:
-    """Return the raw format of `elements`."""
+    """Return `elements` in the raw format."""
     length = _LENGTH.pack
     # joining a list of parts would take 200 bytes for each element, and three times as long
     packed = bytearray()
@@ -33,7 +33,7 @@ def pack(elements: Iterable[bytes]) -> bytes:
 
 
 def packed_pieces(element: Iterable[bytes]) -> bytes:
-    """Join the pieces of one element, and return its raw format."""
+    """Join the pieces of one element, and return the element in the raw format."""
     pieces = tuple(element)
     return b"".join((_LENGTH.pack(sum(map(len, pieces))), *pieces))
 

@@ -1,6 +1,6 @@
 """Functions that cast numbers to a datatype, mainly for codecs that read numbers from JSON text.
 
-The functions check every value; integers never wrap around and floats never become infinite.
+The functions check every value: integers never wrap around, and floats never become infinite.
 
 `bridge/datatypes.py` converts tensors that already have a datatype, according to the route's `cast`.
 `datatypes.WIDENINGS` lists the exact conversions between datatypes.
@@ -19,12 +19,13 @@ _EXACT_IN_DOUBLE = 2.0**53
 def cast(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
     """Return `values` (int64, uint64, float64 or bool, any shape) in the same shape, with the dtype of `datatype`.
 
-    An integer datatype accepts integral numbers in its range, including `1.0` and `1e3`; numbers that arrive as doubles
-    are exact up to 2^53. A float datatype rounds to nearest. It accepts NaN and infinities but refuses finite numbers
-    beyond its range.
+    An integer datatype accepts integral numbers in its range, including `1.0` and `1e3`. Numbers that arrive as doubles
+    are exact up to 2^53. A float datatype rounds to the nearest value. It accepts NaN and infinities but rejects finite
+    numbers beyond its range.
 
     Raises:
-        DecodeError: a number cannot be cast. The message contains `what`, the first such number and the datatype.
+        DecodeError: a number cannot be cast. The message contains `what`, the first number that cannot be cast, and the
+        datatype.
     """
     if values.dtype == datatype.dtype:
         return values
@@ -53,11 +54,11 @@ def _to_float(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> 
 
 
 def _single_for_bf16(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """Return `values` as float32 numbers that round to the same BF16 numbers as `values` themselves.
+    """Return `values` as float32 numbers that round to the same BF16 numbers as the exact values.
 
-    ml_dtypes rounds to float32 first, which can round twice. For example, 1 + 2^-8 + 2^-40 becomes a tie between two
-    BF16 numbers, which is then rounded to the wrong number. Therefore this function moves each tie by one float32 step
-    in the direction of the exact value."""
+    ml_dtypes rounds to float32 first, and this double rounding can produce the wrong number. For example, 1 + 2^-8 +
+    2^-40 becomes a tie between two BF16 numbers, and the tie is then rounded in the wrong direction. Therefore, this
+    function moves each tie by one float32 step in the direction of the exact value."""
     single = values.astype(np.float32)
     tie = (single.view(np.uint32) & 0xFFFF) == 0x8000
     rounded, true = single[tie], values[tie]

@@ -1,5 +1,5 @@
 """The TLS values that the configuration and the transports share: TLS files, the expiry time of a certificate, and the
-identity in a client certificate. Except for reading files, the functions are pure.
+identity in a client certificate. The functions have no side effects other than reading files.
 """
 
 import binascii
@@ -14,10 +14,10 @@ from typing import Any, Literal
 from gateway.core.frozen import frozen
 
 MAX_BYTES = 2**20
-"""Maximum size of a certificate file, in bytes. Debian's bundle of all public CAs has 220 KB."""
+"""Maximum size of a certificate file, in bytes. For comparison, Debian's bundle of all public CAs has 220 KB."""
 
 MAX_REVOCATION_BYTES = 16 * 2**20
-"""Maximum size of a file with revocation lists, in bytes; enough for about 400,000 certificates."""
+"""Maximum size of a file with revocation lists, in bytes. The limit allows about 400,000 revoked certificates."""
 
 
 ClientCertificates = Literal["none", "optional", "required"]
@@ -26,7 +26,7 @@ FileKey = Literal["certificate", "key", "client_ca", "client_crl", "ca"]
 
 
 class CertificateError(ValueError):
-    """An unusable TLS file. `key` is the file's key in the configuration; the message gives the reason."""
+    """A TLS file is unusable. `key` is the file's key in the configuration, and the message gives the reason."""
 
     def __init__(self, key: FileKey, text: str) -> None:
         super().__init__(text)
@@ -37,8 +37,8 @@ class CertificateError(ValueError):
 class TlsFiles:
     """The TLS files of a listener or a backend.
 
-    The path of a file that is not configured is empty. The value of `authorities` comes from the key `client_ca` of a
-    listener or `ca` of a backend, the value of `revocations` from `client_crl`."""
+    The path of a file that is not configured is empty. `authorities` comes from the key `client_ca` of a listener or
+    `ca` of a backend, and `revocations` comes from `client_crl`."""
 
     certificate: str = ""
     key: str = ""
@@ -60,8 +60,8 @@ _PEM = re.compile("-----BEGIN CERTIFICATE-----([^-]*)-----END CERTIFICATE-----")
 
 
 def expiry(path: str) -> datetime:
-    """Return the expiry time of the first certificate in the file. The first certificate belongs to the server or
-    client itself; the certificates of its issuers follow.
+    """Return the expiry time of the first certificate in the file. This certificate belongs to the server or client
+    itself, and its issuers' certificates follow.
 
     Raises:
         CertificateError: the file is unreadable, or contains no certificate.
@@ -78,7 +78,7 @@ def expiry(path: str) -> datetime:
 def check_revocations(path: str) -> None:
     """Check that a file contains only certificate revocation lists in PEM format.
 
-    A certificate in this file would be trusted as a CA.
+    The check is necessary because TLS would trust any certificate in this file as a CA.
 
     Raises:
         CertificateError: the file is unreadable, or contains anything else.
@@ -110,8 +110,9 @@ _SEQUENCE, _INTEGER, _VERSION, _UTC_TIME = 0x30, 0x02, 0xA0, 0x17
 
 
 def _not_after(certificate: bytes) -> datetime:
-    """Return the end of the validity period (`notAfter`) of a DER-encoded certificate. Its structure (RFC 5280, section
-    4.1): `SEQUENCE { SEQUENCE { [0] version?, serial, algorithm, issuer, SEQUENCE { notBefore, notAfter }, ...`"""
+    """Return the end of the validity period (`notAfter`) of a DER-encoded certificate. The certificate has this
+    structure (RFC 5280, section 4.1): `SEQUENCE { SEQUENCE { [0] version?, serial, algorithm, issuer, SEQUENCE {
+    notBefore, notAfter }, ...`"""
     _, at, _ = _element(certificate, 0)
     _, at, _ = _element(certificate, at)
     kind, _, end = _element(certificate, at)
@@ -127,7 +128,7 @@ def _not_after(certificate: bytes) -> datetime:
 
 
 def _element(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return the tag, and the start and the end of the content, of the DER element at offset `at`."""
+    """Return the tag of the DER element at offset `at`, and the start and end of its content."""
     tag, size, at = data[at], data[at + 1], at + 2
     if size & 0x80:
         count = size & 0x7F
@@ -136,9 +137,10 @@ def _element(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def identity(peer: Mapping[str, Any] | None) -> str:
-    """Return the name of the client with the verified certificate `peer` (from `SSLSocket.getpeercert`): the first URI
-    (used by SPIFFE) or else the first DNS name of its subject alternative names, or else the common name of its
-    subject. The result is empty if there is no certificate, or if the name contains non-printable characters."""
+    """Return the name of the client with the verified certificate `peer` (from `SSLSocket.getpeercert`). The name is
+    the first URI (used by SPIFFE) in the subject alternative names, or else the first DNS name there, or else the
+    subject's common name. The result is empty without a certificate, or if the name contains non-printable
+    characters."""
     if not peer:
         return ""
     names = peer.get("subjectAltName", ())

@@ -1,8 +1,8 @@
-"""The datatypes of V2 (specification section "Tensor Data Types", and BF16), and the exact conversions between them.
+"""The datatypes of V2 (specification section "Tensor Data Types") and BF16, and the exact conversions between them.
 
-The codecs need only the members of Datatype and a table with the protocol's own datatype names or numbers.
-CONTRIBUTING.md, "Adding a datatype", lists these tables. The Bridge converts between datatypes (`bridge.datatypes`),
-and `casting` converts values.
+Each codec needs only the members of Datatype and a table with its protocol's own datatype names or numbers.
+CONTRIBUTING.md, "Adding a datatype", lists these tables. The Bridge converts tensors between datatypes
+(`bridge.datatypes`), and `casting` casts numbers to a datatype.
 """
 
 import re
@@ -27,8 +27,8 @@ class Kind(StrEnum):
 class Datatype(StrEnum):
     """The type of a tensor's elements. The members have the names that V2 uses.
 
-    `size` is the number of bytes per element, 0 for BYTES. `dtype` is the little-endian numpy type, object for
-    BYTES."""
+    `size` is the number of bytes per element (0 for BYTES). `dtype` is the little-endian numpy type (object for
+    BYTES)."""
 
     def __new__(cls, name: str, size: int, kind: Kind, dtype: Any) -> "Datatype":
         member = str.__new__(cls, name)
@@ -59,8 +59,8 @@ class Datatype(StrEnum):
 
 
 BYTES, BOOL = Datatype.BYTES, Datatype.BOOL
-"""The members that the code compares every tensor with. The members are constants because in Python 3.11 a lookup in
-the class takes ten times as long."""
+"""The members that the code compares with the datatype of every tensor. They are constants because a lookup in the
+class takes ten times as long in Python 3.11."""
 
 DATATYPES: dict[str, Datatype] = {datatype.value: datatype for datatype in Datatype}
 
@@ -75,8 +75,9 @@ _PREFIX = re.compile(r"TYPE_|DT_|NP\.|NUMPY\.|TORCH\.|TF\.")
 
 
 def meant_by(name: str) -> Datatype | None:
-    """Return the datatype with this name in numpy, PyTorch, TensorFlow or Triton's model configuration, in lower or
-    upper case, such as `float64`, `torch.half`, `DT_STRING` or `TYPE_FP32`; None if the name is unknown."""
+    """Return the datatype with this name in numpy, PyTorch, TensorFlow or Triton's model configuration; None if the
+    name is unknown. The case of the letters does not matter. Examples are `float64`, `torch.half`, `DT_STRING` and
+    `TYPE_FP32`."""
     bare = _PREFIX.sub("", name.upper(), count=1)
     return DATATYPES.get(bare) or _OTHER_NAMES.get(bare)
 
@@ -94,15 +95,15 @@ TENSORFLOW_NAMES: dict[Datatype, str] = {
 The metadata formats of TensorFlow Serving and KServe V1 use these names."""
 
 GATEWAY_DATATYPE = "gateway_datatype"
-"""The tensor parameter with the original datatype. The gateway sets it if the protocol lacks this datatype and the
-gateway sends a wider one, except in protocols without parameters."""
+"""The tensor parameter that contains the original datatype. The gateway sets the parameter when the protocol lacks this
+datatype and the gateway sends a wider one. Protocols without parameters cannot carry it."""
 
 NUMBERS = frozenset(datatype for datatype in Datatype if datatype.kind not in (Kind.BOOL, Kind.BYTES))
-"""The integers and floats."""
+"""The integer and float datatypes."""
 
 
 def _float_bits(datatype: Datatype) -> tuple[int, int]:
-    """Return the number of bits of a float's exponent, and of its significand with the implicit bit."""
+    """Return the number of bits in a float datatype's exponent, and in its significand including the implicit bit."""
     about: Any = ml_dtypes.finfo(datatype.dtype)  # type: ignore[no-untyped-call]
     return about.nexp, about.nmant + 1
 
@@ -112,7 +113,7 @@ def _value_bits(datatype: Datatype) -> int:
 
 
 def _holds(wide: Datatype, narrow: Datatype) -> bool:
-    """Return whether every value of `narrow` is a value of `wide`."""
+    """Return whether `wide` can represent every value of `narrow` exactly."""
     if wide is narrow:
         return True
     if Kind.BYTES in (wide.kind, narrow.kind) or Kind.BOOL in (wide.kind, narrow.kind):
@@ -131,15 +132,15 @@ def _holds(wide: Datatype, narrow: Datatype) -> bool:
 WIDENINGS: dict[Datatype, frozenset[Datatype]] = {
     narrow: frozenset(wide for wide in Datatype if _holds(wide, narrow)) for narrow in Datatype
 }
-"""For each datatype, the datatypes that represent all of its values exactly, itself included. FP64 cannot represent all
-values of INT64 or UINT64."""
+"""For each datatype, the datatypes that represent all of its values exactly, including itself. INT64 and UINT64 do not
+widen to FP64, because FP64 cannot represent all of their values."""
 
 
 def sent_as(datatype: Datatype, carried: Collection[Datatype]) -> Datatype | None:
-    """Return the datatype in which to send a tensor in a protocol that supports only the datatypes in `carried`: the
-    tensor's own datatype, or the narrowest datatype that represents all of its values (UINT8 for BOOL). If two
-    datatypes have the same size, the result is the integer: INT32 and not FP32 for UINT16. If the protocol supports no
-    such datatype, the result is None."""
+    """Return the datatype in which to send a tensor in a protocol that supports only the datatypes in `carried`. The
+    result is the tensor's own datatype, or else the narrowest datatype that represents all of its values (UINT8 for
+    BOOL). Between two datatypes of the same size, the function chooses the integer: for UINT16, it chooses INT32, not
+    FP32. If the protocol supports no suitable datatype, the result is None."""
     if datatype in carried:
         return datatype
     wider = (Datatype.UINT8,) if datatype is Datatype.BOOL else WIDENINGS[datatype]

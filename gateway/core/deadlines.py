@@ -1,13 +1,13 @@
 """Call deadlines. Most calls end long before their deadlines, so setting and removing a deadline must be cheap.
 
-A loop timer for each call would cost 3 us, `asyncio.timeout` 8 us. Therefore deadlines share timers. Deadlines that end
-within the same GRAIN form a group with one timer, which fires at the end of this GRAIN. Dropping a deadline removes it
-from its group; the timer of an empty group does nothing. So deadlines can be up to one GRAIN late, but are never early.
-Deadlines within the next NEAR seconds are exact.
+A loop timer for each call would take 3 us, and `asyncio.timeout` 8 us. Therefore, deadlines share timers. Deadlines
+that pass within the same GRAIN form a group with one timer, which fires at the end of this GRAIN. Dropping a deadline
+removes it from its group, and the timer of an empty group does nothing. Deadlines can therefore be up to one GRAIN
+late, but are never early. Deadlines within the next NEAR seconds are exact.
 
 Clients choose their deadlines, so the number of timers must be limited. A deadline beyond LONGEST joins the group at
-LONGEST, and moves to another group later. So the number of groups and timers never exceeds the number of grains within
-LONGEST, regardless of how many deadlines calls set and drop.
+LONGEST, and moves to another group later. Therefore, the number of groups and timers never exceeds the number of grains
+within LONGEST, no matter how many deadlines are set and dropped.
 
 If all calls have the same limit (`TimeLimit`), one timer is enough.
 """
@@ -24,21 +24,21 @@ T = TypeVar("T")
 
 
 NEAR = 0.1
-"""Deadlines within this number of seconds, and past deadlines, have their own timers."""
+"""Deadlines within this number of seconds, and deadlines in the past, have their own timers."""
 GRAIN = 0.01
-"""Maximum delay of all other deadlines that are not far, in seconds."""
+"""Maximum delay of a deadline between NEAR and FAR, in seconds."""
 FAR = 2.0
-"""Deadlines after this number of seconds are far."""
+"""Deadlines later than this number of seconds are far deadlines."""
 FAR_GRAIN = 0.1
 """Maximum delay of a far deadline, in seconds."""
 
 
 LONGEST = 60.0
-"""Deadlines after this number of seconds move to another group later."""
+"""Deadlines later than this number of seconds move to another group when the timer fires."""
 
 
 class Ring(Protocol):
-    """A function to call at the time `when` on the loop's clock. `group` is the set in which it waits."""
+    """A function to call at the time `when` on the loop's clock. `group` is the group in which the Ring waits."""
 
     when: float
     group: "set[Ring]"
@@ -59,11 +59,11 @@ class Deadline:
         self._argument = argument
 
     def ring(self) -> None:
-        """Call the function, because the deadline has passed."""
+        """Call `act`, because the deadline has passed."""
         self._act(self._argument)
 
     def drop(self) -> None:
-        """Cancel the deadline. Calling it again, or after the deadline has passed, is safe."""
+        """Cancel the deadline. Calling `drop` again, or after the deadline has passed, has no effect."""
         self.group.discard(self)
         self._act, self._argument = _do_nothing, None  # `act` can refer to the deadline: a reference cycle
 
@@ -78,7 +78,8 @@ class Deadlines:
         self._loop = loop
         self._groups: dict[float, set[Ring]] = {}
         self._last: set[Ring] = set()
-        """The group of the previous deadline, because calls that begin at the same time mostly have the same limit."""
+        """The group of the previous deadline. It is kept because calls that begin at about the same time mostly have
+        the same limit."""
         self._last_after = self._last_end = self._last_until = 0.0
         """Deadlines after `_last_after` and up to `_last_end` belong to the group `_last`. From `_last_until` on,
         `join` searches for the group again."""
@@ -90,7 +91,7 @@ class Deadlines:
         return deadline
 
     def join(self, each: Ring) -> None:
-        """Ring `each` at its time or a little later, unless it is removed from its `group` before."""
+        """Ring `each` at its time or a little later, unless it is removed from its `group` before then."""
         when, now = each.when, self._loop.time()
         if now < self._last_until and self._last_after < when <= self._last_end:
             group = self._last
@@ -134,7 +135,8 @@ class Deadlines:
 
 
 _known: tuple[Deadlines, asyncio.AbstractEventLoop] | None = None
-"""The Deadlines that were used last, and their event loop, as one value because several threads can each have a loop.
+"""The most recently used Deadlines and their event loop. They form a single value that is replaced atomically, because
+several threads can each have a loop.
 """
 
 
@@ -149,7 +151,7 @@ def deadlines() -> Deadlines:
 
 class TimeLimit:
     """A limit of the same number of seconds for many calls. Calls reach the limit in the order in which they began, so
-    it needs only one timer, for the oldest call. While calls end in time, the timer is set once per limit period.
+    one timer for the oldest call is enough. While calls end in time, the timer is set once per limit period.
 
         call = limit.begin(when, loop)
         try:
@@ -170,7 +172,7 @@ class TimeLimit:
     async def wait(
         self, when: float, loop: asyncio.AbstractEventLoop, awaitable: Awaitable[T], too_late: Callable[[], Exception]
     ) -> T:
-        """Same as `wait_until`, but `when` must be now, on the clock of `loop`, plus the limit's seconds."""
+        """Same as `wait_until`, but `when` must be the current time on the clock of `loop` plus the limit's seconds."""
         call = self.begin(when, loop)
         try:
             return await awaitable
@@ -184,7 +186,7 @@ class TimeLimit:
     def begin(self, when: float, loop: asyncio.AbstractEventLoop) -> "_LimitedCall":
         """Start a call: cancel the current task at `when`, on the clock of `loop`, unless `end` is called first.
 
-        `when` must be now plus the limit's seconds."""
+        `when` must be the current time plus the limit's seconds."""
         task = asyncio.current_task(loop)
         assert task is not None
         call = _LimitedCall(when, task)
@@ -245,10 +247,10 @@ class _LimitedCall:
         self.has_rung = False
         """True if the timer cancelled the task, and the call has not handled the cancellation yet."""
         self._cancelling = task.cancelling()
-        """Number of times that the task had been cancelled before the call began."""
+        """Number of times the task had been cancelled before the call began."""
 
     def ring(self) -> None:
-        """Cancel the task, because the time limit has passed."""
+        """Cancel the task because the time limit has passed."""
         self.has_rung = True
         self.task.cancel()
 

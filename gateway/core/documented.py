@@ -3,8 +3,8 @@
 The string below an attribute is the description of its key in the JSON Schema. The configuration and the policies'
 settings use these models.
 
-Pydantic's `use_attribute_docstrings` does the same, but reads the source code when Python creates a class. That would
-take a fifth of the gateway's start time, although few processes print a schema.
+Pydantic's `use_attribute_docstrings` does the same, but reads the source code when Python creates a class. Reading the
+source code would take a fifth of the gateway's start time, although few processes print a schema.
 """
 
 import ast
@@ -23,8 +23,8 @@ from pydantic_core import CoreSchema
 class Documented(BaseModel):
     """A model with lazy documentation and validation.
 
-    The model reads its docstrings when it creates its JSON Schema. It builds its validator at first use, because a
-    model that is only a part of other models never needs its own validator."""
+    The model reads its docstrings when it creates its JSON Schema. It builds its validator on first use, because a
+    model that is used only inside other models never needs its own validator."""
 
     model_config = ConfigDict(defer_build=True)
 
@@ -45,7 +45,7 @@ class Documented(BaseModel):
 def attribute_docstrings(cls: type) -> dict[str, str]:
     """Return the strings below the annotated attributes of the class and of its base classes, by attribute name.
 
-    The result is empty for nested classes, and if the module's source code is unavailable."""
+    The result is empty for a nested class, or if the module's source code is unavailable."""
     found: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         if each not in _WITHOUT_KEYS:

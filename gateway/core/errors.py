@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 
 class Status(IntEnum):
-    """The class of an error: gRPC's canonical codes. Every protocol's own error numbers map to them."""
+    """The class of an error, which is one of gRPC's canonical codes. Every protocol's own error numbers map to these
+    codes."""
 
     OK = 0
     CANCELLED = 1
@@ -31,7 +32,8 @@ class Status(IntEnum):
 
 
 class Reason(Enum):
-    """The reason for an error, more precise than its Status. Gateways send it to each other in REASON_HEADER."""
+    """The reason for an error, more precise than its Status. Gateways send the Reason to each other in
+    REASON_HEADER."""
 
     def __new__(cls, text: str, status: Status) -> "Reason":
         member = object.__new__(cls)
@@ -56,7 +58,7 @@ class Reason(Enum):
     UNREACHABLE = "unreachable", Status.UNAVAILABLE
     NOT_READY = "not-ready", Status.UNAVAILABLE
     CIRCUIT_OPEN = "circuit-open", Status.UNAVAILABLE
-    """The model failed repeatedly, so it gets no calls for some seconds."""
+    """The model failed repeatedly, so the gateway sends it no calls for some seconds."""
     CANCELLED = "cancelled", Status.CANCELLED
     FAILED_PRECONDITION = "failed-precondition", Status.FAILED_PRECONDITION
     ALREADY_EXISTS = "already-exists", Status.ALREADY_EXISTS
@@ -67,11 +69,11 @@ class Reason(Enum):
     INVALID_OUTPUT = "invalid-output", Status.INTERNAL
     """The backend's response is malformed, or contradicts the model's metadata."""
     MODEL_ERROR = "model-error", Status.INTERNAL
-    """The model failed while computing."""
+    """The model failed during its computation."""
     INTERNAL = "internal", Status.INTERNAL
-    """The gateway failed."""
+    """The gateway itself failed."""
 
-    # The HTTP transport refuses these requests before any codec sees them.
+    # The HTTP transport rejects these requests before they reach a codec.
     METHOD_NOT_ALLOWED = "method-not-allowed", Status.UNIMPLEMENTED
     REQUEST_TIMEOUT = "request-timeout", Status.DEADLINE_EXCEEDED
     UNSUPPORTED_ENCODING = "unsupported-encoding", Status.INVALID_ARGUMENT
@@ -84,14 +86,14 @@ REASON_HEADER = "gateway-reason"
 """The header or metadata key that carries the Reason of an error response between gateways."""
 
 RETRY_HEADER = "retry-after"
-"""The header (RFC 9110, section 10.2.3) or metadata key of an error response with the number of seconds after which to
+"""The header (RFC 9110, section 10.2.3) or metadata key in which an error response states after how many seconds to
 retry."""
 
 _LONGEST_DECODE_ERROR = 2000
 """Maximum length of a DecodeError's message, in characters."""
 
 _LONGEST_SECONDS = 9
-"""Maximum number of digits in a RETRY_HEADER; nine digits are about 30 years."""
+"""Maximum number of digits in a RETRY_HEADER. Nine digits allow about 30 years."""
 
 REASONS: dict[str, Reason] = {reason.value: reason for reason in Reason}
 
@@ -100,7 +102,7 @@ DEFAULT_REASONS: dict[Status, Reason] = {
     Status.INTERNAL: Reason.MODEL_ERROR,
 }
 """The Reason assumed for a Status that arrived without a Reason: MODEL_ERROR for INTERNAL, otherwise the first Reason
-with that Status."""
+with this Status."""
 
 
 class WrittenError(NamedTuple):
@@ -113,10 +115,9 @@ class WrittenError(NamedTuple):
 
 
 class GatewayError(Exception):
-    """A failed request. The client gets `message`, so the message must not contain a traceback or a path on this
-    machine.
+    """A request failed. The client receives `message`, so it must not contain a traceback or a path on this machine.
 
-    `retry_after` is the number of seconds after which another attempt can succeed; None if it is unknown."""
+    `retry_after` is the number of seconds after which another attempt can succeed, or None if it is unknown."""
 
     def __init__(self, status: Status, reason: Reason, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -127,44 +128,44 @@ class GatewayError(Exception):
         self.endpoint = ""
         """The address of the endpoint where the call failed; empty if the call did not reach an endpoint.
 
-        The Backend sets it."""
+        The Backend sets this field."""
         self.written: WrittenError | None = None
         """The error as the server wrote it, for a client of the same protocol over HTTP.
 
-        If it is None, the codec encodes the error."""
+        If this field is None, the codec encodes the error."""
 
 
 class ElementError(GatewayError):
-    """A tensor element that cannot be encoded, such as NaN in a format without NaN, or bytes that are not text.
+    """A tensor element cannot be encoded, such as NaN in a format without NaN, or bytes that are not text.
 
-    The protocol can represent the tensor itself."""
+    Apart from this element, the protocol can represent the tensor."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Status.INVALID_ARGUMENT, Reason.INVALID_INPUT, message)
 
 
 class DecodeError(Exception):
-    """Bytes that violate their protocol.
+    """The received bytes violate their protocol.
 
-    `exchange.answer` reports this error as the client's error, `exchange.ask` as the backend's. Long messages are
-    shortened, because they can quote many bytes."""
+    `exchange.answer` reports this error as the client's error, and `exchange.ask` reports it as the backend's. Long
+    messages are shortened, because they can quote many bytes."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__(text if len(text) <= _LONGEST_DECODE_ERROR else f"{text[:_LONGEST_DECODE_ERROR]}...")
 
 
 class WrongReplyError(DecodeError):
-    """A backend's response that belongs to another request.
+    """A backend's response belongs to another request.
 
     The gateway closes the connection, because later responses on it can also belong to other requests."""
 
 
 class TransportError(GatewayError):
-    """A failed exchange with an endpoint.
+    """An exchange with an endpoint failed.
 
     - `sent`: True if the endpoint might have started processing the request.
-    - `answered`: True if the call failed although the endpoint responded: for example, the endpoint refused the
-      request, or its response exceeded a limit. The gateway does not count this as a failure of the endpoint.
+    - `answered`: True if the call failed although the endpoint responded. For example, the endpoint rejected the
+      request, or its response exceeded a limit. The gateway does not count this error as a failure of the endpoint.
     - `by_proxy`: True if a proxy in front of the endpoint reported that the endpoint did not respond.
     """
 
@@ -186,8 +187,8 @@ class TransportError(GatewayError):
 
 
 class DetailedError(TransportError):
-    """A TransportError with server output in `detail`, which only clients with the permission for full errors can see.
-    All other clients get the message `brief`."""
+    """A TransportError whose `detail` contains server output. Only clients with the permission for full errors receive
+    `detail`; all other clients receive the message `brief`."""
 
     def __init__(self, status: Status, reason: Reason, brief: str, detail: str, *, sent: bool) -> None:
         shown = without_traceback(detail)
@@ -202,15 +203,16 @@ def reason_field(error: GatewayError) -> tuple[bytes, bytes]:
 
 
 def error_fields(error: GatewayError) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the headers of a response that reports `error`: REASON_HEADER and, if `retry_after` is set, RETRY_HEADER
-    with whole seconds, rounded up, at least 1."""
+    """Return the headers of a response that reports `error`: REASON_HEADER and, if `retry_after` is set, RETRY_HEADER.
+    The value of RETRY_HEADER is in whole seconds, rounded up, and at least 1."""
     if error.retry_after is None:
         return (reason_field(error),)
     return reason_field(error), (RETRY_HEADER.encode(), b"%d" % max(math.ceil(error.retry_after), 1))
 
 
 def retry_after(text: str) -> float | None:
-    """Return the seconds in a RETRY_HEADER; None if the value is not a number of seconds. HTTP also allows a date."""
+    """Return the number of seconds in a RETRY_HEADER; None if the value is not a number, such as the date that HTTP
+    also allows."""
     return float(text) if text.isdecimal() and len(text) <= _LONGEST_SECONDS else None
 
 
@@ -242,8 +244,9 @@ def unsupported(message: str) -> GatewayError:
 def drop_tracebacks(error: BaseException) -> None:
     """Drop the tracebacks of `error` and of its causes and contexts.
 
-    A traceback keeps the frames that the error passed through, and with them the request's body. If a frame also refers
-    to the error (through a task or a future), this reference cycle keeps the body until the garbage collector runs."""
+    A traceback keeps the frames that the error passed through, and these frames keep the request's body. If a frame
+    also refers to the error (through a task or a future), this reference cycle keeps the body in memory until the
+    garbage collector runs."""
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
     while pending:
@@ -255,7 +258,7 @@ def drop_tracebacks(error: BaseException) -> None:
 
 
 def without_traceback(text: str) -> str:
-    """Return a backend's error message for clients: a traceback is reduced to its last line, and Triton's `At:` list is
+    """Return a backend's error message for clients. A traceback is reduced to its last line, and Triton's `At:` list is
     removed."""
     # Triton's python backend: "...message: ValueError: why\n\nAt:\n  /models/m/1/model.py(12): execute\n"
     text = text.split("\n\nAt:\n", 1)[0]
@@ -268,6 +271,6 @@ def without_traceback(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Return `text`, from a response of unknown format, with non-printable characters (such as the bytes of a
-    flatbuffer) replaced by spaces. Line ends and tabs stay."""
+    """Return the `text` of a response in an unknown format, with non-printable characters (such as the bytes of a
+    flatbuffer) replaced by spaces. Line ends and tabs are kept."""
     return "".join(each if each.isprintable() or each in "\n\r\t" else " " for each in text)

@@ -1,4 +1,4 @@
-"""Example commands for users: one request with curl or grpcurl, quoted for a shell."""
+"""Example commands for users. Each command sends one request with curl or grpcurl, and is quoted for a shell."""
 
 import json
 from shlex import quote
@@ -17,13 +17,13 @@ def grpcurl(address: str, method: str, body: Any) -> str:
 
 
 def with_tls(command: str) -> str:
-    """Return `command` (made by `curl` or `grpcurl`) for a TLS port. The result accepts any certificate, because the
-    command uses an address of this machine, which the certificate might not contain."""
+    """Return `command` (made by `curl` or `grpcurl`) for a TLS port. The resulting command accepts any certificate,
+    because it uses an address of this machine, which the certificate might not contain."""
     return command.replace("curl http://", "curl --insecure https://", 1).replace(" -plaintext ", " -insecure ", 1)
 
 
 def with_key(command: str) -> str:
-    """Return `command` (made by `curl` or `grpcurl`) with the credential in the shell variable KEY."""
+    """Return `command` (made by `curl` or `grpcurl`), extended to send the credential in the shell variable KEY."""
     return command.replace("curl ", 'curl -H "Authorization: Bearer $KEY" ', 1)
 
 

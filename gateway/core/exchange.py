@@ -1,5 +1,5 @@
-"""One request and its response. `answer` turns a client's message into a reply: the transports call it. `ask` sends a
-request to a backend.
+"""The exchange of one request and its response. The transports call `answer`, which returns the reply to a client's
+message. `ask` sends a request to a backend.
 
     client bytes ── decode_request ──▶ Request ── select ──▶ Destination            (answer)
     client bytes ◀── encode_response ── Answer ◀── Handler ── ask ──▶ backend
@@ -43,17 +43,17 @@ from gateway.core.web_replies import is_called_html, page_text, web_error
 log = logging.getLogger(__name__)
 
 OWN_CONTENT = "its own content"
-"""The reason for decoding a message that its route could relay unread: the gateway must process some of its content."""
+"""The reason for decoding a message that its route could relay unread: the gateway must process part of its content."""
 OF_SERVER = "the server's flavor"
-"""The reason for decoding an unread message later: the selected server cannot accept the message unchanged."""
+"""The reason for decoding an unread message after routing: the selected server cannot accept the message unchanged."""
 
 
 class MustBeReadError(Exception):
-    """Raised for an unread request that must be decoded before the gateway sends any of it to its backend."""
+    """An unread request must be decoded before the gateway sends any part of it to its backend."""
 
 
 LONGEST_TEXT = 8192
-"""Maximum length of a backend's error message in the error for the client, in characters."""
+"""Maximum number of characters of a backend's error message that the gateway sends to the client."""
 
 
 def answer(message: Message, protocol: Protocol, listener: ListenerSettings, select: Select) -> EventualReply:
@@ -121,8 +121,8 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
 
 
 def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> Request | None:
-    """Return the Request in a client's message without decoding its content, with the fields that `decoded` sets; None
-    if the message must be decoded on every route.
+    """Return the Request in a client's message without decoding its content. The Request has all fields that `decoded`
+    sets. The result is None if the message must be decoded on every route.
 
     Raises:
         DecodeError, GatewayError: same as the protocol's `decode_request`.
@@ -157,7 +157,7 @@ def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> 
 
 
 def passed(response: Answer) -> Message:
-    """Return the backend's reply from the response to an `unread` request."""
+    """Return the backend's reply, which is the message in the response to an `unread` request."""
     assert isinstance(response, Response)
     assert response.unread is not None
     return response.unread
@@ -185,7 +185,7 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
 
 
 def _earlier(of_body: float, of_transport: float | None) -> float:
-    """Return the earlier of two deadlines: the body's and the transport's."""
+    """Return the earlier of the body's and the transport's deadline."""
     return of_body if of_transport is None else min(of_body, of_transport)
 
 
@@ -206,7 +206,7 @@ def routed(request: Request, select: Select) -> Destination:
 
 
 def encoded(answer: Answer, request: Request, protocol: Protocol, destination: Destination) -> Message:
-    """Return the message to the client that contains `answer`. Raises GatewayError if the protocol cannot represent the
+    """Return `answer` encoded as a message to the client. Raises GatewayError if the protocol cannot represent the
     answer."""
     record = request.record
     if not record.is_timed:
@@ -221,7 +221,7 @@ def encoded(answer: Answer, request: Request, protocol: Protocol, destination: D
 
 
 def deadline_passed() -> GatewayError:
-    """Return the error for a request whose deadline passes before it has a response.
+    """Return the error for a request whose deadline passes before the response is ready.
 
     Call this in the task that handles the request."""
     return out_of_time("the deadline that the client set has passed")
@@ -237,12 +237,12 @@ def _error_reply(error: Exception, protocol: Protocol, request: Request | None, 
 
 
 def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
-    """Return the reply to `message` for an error that the listener has detected."""
+    """Return the reply to `message` that reports `error`, which the listener has detected."""
     return protocol.encode_error(reported(error, message), None, message)
 
 
 def reported(error: Exception, message: Message) -> GatewayError:
-    """Return the same as `as_gateway_error`, and add the error to the record of `message`."""
+    """Add the error to the record of `message`, and return the result of `as_gateway_error`."""
     known = as_gateway_error(error, message.record)
     message.record.failed(known, message.principal)
     return known
@@ -251,8 +251,8 @@ def reported(error: Exception, message: Message) -> GatewayError:
 def as_gateway_error(error: Exception, record: Record = UNRECORDED) -> GatewayError:
     """Return the GatewayError to report to a client for `error`.
 
-    The function drops the traceback of `error`. Do not raise `error` again. An unexpected error is logged with the
-    request id in `record`; the client's error contains the same id."""
+    Do not raise `error` again, because the function drops its traceback. An unexpected error is logged with the request
+    id in `record`, and the client's error contains the same id."""
     if isinstance(error, GatewayError):
         reported = error
     elif isinstance(error, DecodeError):
@@ -273,8 +273,8 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
     """Return a backend's response to `request`.
 
     Raises:
-        GatewayError: the error in the backend's reply. If the backend is unreachable or the connection broke,
-            UNAVAILABLE with the backend's name; if the reply is malformed, INTERNAL with the backend's name.
+        GatewayError: the error in the backend's reply; UNAVAILABLE with the backend's name if the backend is
+            unreachable or the connection broke; INTERNAL with the backend's name if the reply is malformed.
     """
     message = None
     if request.unread is not None:
@@ -327,8 +327,8 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
 
 
 def _as_written(reply: Message, error: GatewayError) -> WrittenError | None:
-    """Return the backend's `error` as written in `reply`; None if the reply is not JSON, is long, or contains a
-    traceback."""
+    """Return the backend's `error` as written in `reply`; None if the reply is not JSON, is longer than LONGEST_TEXT,
+    or contains a traceback."""
     media_type, body = reply.headers.get("content-type"), reply.body
     if reply.status < 400 or not media_type.startswith("application/json") or len(body) > LONGEST_TEXT:
         return None
@@ -341,7 +341,7 @@ def _as_written(reply: Message, error: GatewayError) -> WrittenError | None:
 async def relayed(reply: Message, request: Request, protocol: Protocol, target: Target) -> Response:
     """Return a Response that contains a backend's unchanged `reply` to an unread `request`.
 
-    If the reply cannot be relayed unchanged, decode both the reply and the request.
+    If the reply cannot be relayed unchanged, the function decodes both the reply and the request.
 
     Raises:
         DecodeError, GatewayError: same as the protocol's `decode_response`.
@@ -359,7 +359,7 @@ async def after_all(request: Request, protocol: Protocol) -> Request:
     """Return the unread `request` with its content decoded, for a server that cannot accept its message unchanged.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if the message is malformed; the errors of `decode_request`.
+        GatewayError: INVALID_ARGUMENT if the message is malformed; otherwise, same as `decode_request`.
     """
     assert request.unread is not None
     request.record.read(OF_SERVER)
@@ -385,7 +385,7 @@ async def for_server(request: Request, protocol: Protocol) -> Request:
 
 
 async def written(answer: Answer, read: Request, request: Request) -> Response:
-    """Return a Response that contains `answer` encoded for the client. `read` is the decoded version of the unread
+    """Return a Response that contains the encoded `answer` for the client. `read` is the decoded version of the unread
     `request`."""
     assert request.unread is not None
     large = isinstance(answer, Response) and are_large(answer.outputs)
@@ -406,8 +406,8 @@ def with_backend(error: TransportError, target: Target) -> TransportError:
 
 
 def name_sender(error: GatewayError, reply: Message, asked: Message, target: Target) -> None:
-    """Add the name and address of the backend to `error` if `reply` is not a typical model server error: for example an
-    error page, a redirect, or an empty body. `asked` is the request message."""
+    """Add the backend's name and address to `error`, unless `reply` is a typical error of a model server. For example,
+    add them for an error page, a redirect, or an empty body. `asked` is the request message."""
     text = web_error(reply, asked.path)
     if text:
         log.warning("backend %r at %s: %r", target.backend, target.address, error.message)
@@ -421,7 +421,7 @@ def name_sender(error: GatewayError, reply: Message, asked: Message, target: Tar
 def sanitize_error(error: GatewayError, target: Target) -> None:
     """Remove tracebacks from a backend's error message, and limit the length of the message.
 
-    If that changes the message, log the original."""
+    If the message changes, log the original."""
     text = without_traceback(error.message)
     if len(text) > LONGEST_TEXT:
         text = f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"

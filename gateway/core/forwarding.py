@@ -1,8 +1,7 @@
-"""The headers that `exchange` and `streaming` add to each request to a backend: the client headers in
+"""The headers that `exchange` and `streaming` add to each request to a backend. These are the client headers in
 `forward_headers`, the request id, and the number of gateways that the request has passed.
 
-The number of gateways stops routing loops, because a route can lead to its own listener, directly or through another
-gateway.
+The number of gateways stops routing loops: a route can lead to its own listener, directly or through another gateway.
 """
 
 import re
@@ -31,11 +30,11 @@ _CONTROL = re.compile("[\0-\x08\x0a-\x1f\x7f]")
 
 
 def add_forwarded_headers(request: Request, message: Message, target: Target) -> None:
-    """Add the headers for `target` to `message`, which was just encoded for this target.
+    """Add the headers for `target` to `message`, which has been encoded for this target.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if a header to forward is not text; FAILED_PRECONDITION if the request has passed
-            MOST_HOPS gateways.
+        GatewayError: INVALID_ARGUMENT if a header to forward is not text; FAILED_PRECONDITION if the request has
+            already passed MOST_HOPS gateways.
     """
     record, received = request.record, request.headers
     if target.forward_headers or _HOPS in received.first:
@@ -49,13 +48,14 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
 
 @lru_cache(256)
 def _with_first(own: FixedFields, added: FixedFields) -> Headers:
-    """Return a request's usual headers. The result is cached because codecs write few different headers (`own`)."""
+    """Return the headers of a request that passes its first gateway. The result is cached, because codecs write few
+    different sets of headers (`own`)."""
     return Headers((*own, _FIRST, *added))
 
 
 def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:
-    """Return the protocol's own headers (`own`), the number of gateways passed, and the client headers to forward to
-    `target`."""
+    """Return the protocol's own headers (`own`), the header with the number of gateways, and the client headers to
+    forward to `target`."""
     received, forwarded = request.headers, target.forward_headers
     passed = received.first.get(_HOPS)
     raw = [*own.raw, _FIRST if passed is None else _next_hop(passed, target), *target.own_headers]
@@ -68,7 +68,7 @@ def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:
 
 
 def _without_ids(names: tuple[str, ...], record: Record) -> tuple[str, ...]:
-    """Return the names of the client headers to forward, without the headers whose values come from the record."""
+    """Return the names of the client headers to forward, except headers whose values come from the record."""
     if record.telling.forwards and record.id:
         names = tuple(name for name in names if name not in _IDS)
     if record.context is not None:

@@ -1,10 +1,10 @@
 """Globs of model names, with the syntax of fnmatch.
 
-Routes use this module to rename models: it finds the substrings that the wildcards matched, and makes names from them.
+Routes use this module to rename models. It finds the substrings that the wildcards matched, and builds names from them.
 
 A wildcard is `*`, `?` or `[...]`. Every `*` except the last matches the shortest substring after which the glob up to
-the next `*` matches. It never tries longer substrings: clients choose the names, so with backtracking a client could
-make matching slow.
+the next `*` matches. Matching never tries longer substrings, because clients choose the names and could use
+backtracking to make matching slow.
 """
 
 import re
@@ -40,10 +40,10 @@ class _Part:
 
 
 class ModelRenaming:
-    """Converts the client's model name to the backend's name, which can contain substrings that wildcards matched.
+    """Converts the client's model name to the backend's name. The result can contain substrings that wildcards matched.
 
-    In `template`, `{1}`, `{2}`, ... are the substrings that the first, second, ... wildcard of `glob` matched, and
-    `{0}` is the whole name.
+    In `template`, `{1}`, `{2}`, ... stand for the substrings that the first, second, ... wildcard of `glob` matched,
+    and `{0}` stands for the entire name.
 
     Raises:
         ValueError: `template` contains a number without a matching wildcard in `glob`.
@@ -70,7 +70,7 @@ class ModelRenaming:
         return "".join(part.text if part.capture is None else groups[part.capture] for part in self._parts)
 
     def client_name(self, name: str) -> str | None:
-        """Return a client's name that maps to the backend's `name`; None if there is no such name, or if it cannot be
+        """Return a client's name that maps to the backend's `name`; None if no such name exists, or if it cannot be
         determined."""
         found = self._backend.fullmatch(name) if self._is_invertible else None
         if found is None:
@@ -81,7 +81,7 @@ class ModelRenaming:
         return client if self._pattern.fullmatch(client) and self(client) == name else None
 
     def _filled(self, taken: Mapping[int, str]) -> str:
-        """Return the glob with its wildcards replaced by the substrings `taken`."""
+        """Return the glob with its wildcards replaced by the substrings in `taken`."""
         texts, number = [], 0
         for token in self._tokens:
             number += _is_wildcard(token)
@@ -90,7 +90,7 @@ class ModelRenaming:
 
 
 Rewritten: TypeAlias = str | ModelRenaming | None
-"""A rule for the model name at the backend: a fixed name, a name made from the client's name, or None to keep the
+"""The rule for a model's name at the backend: a fixed name, a renaming of the client's name, or None to keep the
 client's name."""
 
 
@@ -120,8 +120,8 @@ def _is_wildcard(token: str) -> bool:
 
 
 def _compiled(tokens: Sequence[str]) -> re.Pattern[str]:
-    """Return a regular expression for these tokens, with a group for each wildcard. An atomic group matches the part
-    between two `*`, so no backtracking occurs there."""
+    """Return a regular expression for these tokens, with a group for each wildcard. The part between two `*` is in an
+    atomic group, so no backtracking occurs there."""
     segments = [""]
     for token in tokens:
         if token == "*":
@@ -138,6 +138,6 @@ def _compiled(tokens: Sequence[str]) -> re.Pattern[str]:
 
 
 def _character_class(token: str) -> str:
-    """Return the `[...]` of a glob as a regular expression, translated by fnmatch itself."""
+    """Return a glob's `[...]` as a regular expression, translated by fnmatch itself."""
     whole = translate(token)
     return whole.removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z")

@@ -1,4 +1,4 @@
-"""Errors in gRPC replies, shared by the protocols over gRPC."""
+"""Decoding of errors in gRPC replies, shared by the protocols over gRPC."""
 
 import re
 
@@ -15,11 +15,11 @@ from gateway.core.errors import (
 from gateway.core.messages import Headers, Message
 
 MAX_ERROR_TEXT = 8192
-"""Maximum size of an error message, in bytes. The gateway ignores the rest."""
+"""Maximum size of an error message, in bytes. The gateway ignores everything after this limit."""
 
 PUSHBACK_HEADER = "grpc-retry-pushback-ms"
-"""The metadata key in which a gRPC server specifies when to retry (gRFC A6): in milliseconds; a negative number means
-never."""
+"""The metadata key in which a gRPC server specifies after how many milliseconds to retry (gRFC A6). A negative number
+means never."""
 
 _STATUSES = {status.value: status for status in Status}
 
@@ -34,7 +34,7 @@ _EXHAUSTED = (
     # "received metadata size exceeds hard limit (value length 9000 vs. 8192)"
     (re.compile(r"metadata size exceeds", re.I), Reason.HEADERS_TOO_LARGE),
 )
-"""The error messages of gRPC libraries for a message or headers of too many bytes.
+"""The error messages of gRPC libraries for a message or headers with too many bytes.
 
 RESOURCE_EXHAUSTED with any other message means that the server is overloaded."""
 
@@ -42,7 +42,7 @@ RESOURCE_EXHAUSTED with any other message means that the server is overloaded.""
 def error_of(reply: Message) -> GatewayError:
     """Return the error in a backend's reply with a status other than 0.
 
-    The body is the error message. The trailers can contain the Reason and the time after which to retry."""
+    The body is the error message. The trailers can contain the Reason and the seconds after which to retry."""
     # gRPC treats an unknown code as UNKNOWN
     status = _STATUSES.get(reply.status, Status.UNKNOWN)
     text = bytes(reply.body[:MAX_ERROR_TEXT]).decode("utf-8", "replace").strip()
@@ -51,7 +51,8 @@ def error_of(reply: Message) -> GatewayError:
 
 
 def pause_of(headers: Headers) -> float | None:
-    """Return the seconds after which a server asks the client to retry; None if the server does not specify a time."""
+    """Return the number of seconds after which the server asks the client to retry; None if the server does not specify
+    it."""
     pushback = headers.get(PUSHBACK_HEADER)
     seconds = retry_after(headers.get(RETRY_HEADER))
     if seconds is None and (milliseconds := retry_after(pushback)) is not None:

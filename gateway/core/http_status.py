@@ -1,4 +1,4 @@
-"""The HTTP status codes for a Status and a Reason, for all protocols that use the codes in their usual meaning."""
+"""The HTTP status codes for a Status and a Reason, for all protocols that use the codes with their usual meaning."""
 
 from gateway.core.errors import GatewayError, Reason, Status
 
@@ -48,7 +48,7 @@ REASONS_BY_NUMBER = {
 }
 """The Reason assumed for a backend's error response without a Reason, by status code.
 
-For any other code, it is MODEL_ERROR."""
+For all other codes, MODEL_ERROR is assumed."""
 
 
 def number(error: GatewayError) -> int:

@@ -1,9 +1,9 @@
 """Functions that decompress content within size limits, for message bodies and for payloads inside messages.
 
-A few compressed bytes can expand to gigabytes. `limits.message` limits the decompressed size. If `limits.inflation` is
-below the ratio that zlib can reach, `limits.inflation` times the compressed size is a second limit. Decompression stops
-at these limits, and the gateway refuses the content. The formats are zlib and gzip. Raw deflate, and bytes after the
-end of the compressed data, are errors.
+A few compressed bytes can expand to gigabytes. Therefore, `limits.message` limits the decompressed size. A second limit
+is `limits.inflation` times the compressed size, if `limits.inflation` is below the ratio that zlib can reach.
+Decompression stops at these limits, and the gateway rejects the content. The supported formats are zlib and gzip. Raw
+deflate, and bytes after the end of the compressed data, are errors.
 """
 
 import zlib
@@ -17,11 +17,11 @@ ANY_RATIO = 2**20
 """Size up to which content can inflate at any ratio, in bytes, if `limits.message` allows this size."""
 
 WBITS = {"gzip": 31, "deflate": 15, "zlib": 15}
-"""zlib's argument `wbits` for each coding: 15 is the zlib format with the largest window, 31 (16 + 15) is gzip. HTTP
-and gRPC call the zlib format `deflate` (RFC 9110 section 8.4.1.2)."""
+"""zlib's argument `wbits` for each coding: 15 means the zlib format with the largest window, and 31 (16 + 15) means
+gzip. HTTP and gRPC call the zlib format `deflate` (RFC 9110 section 8.4.1.2)."""
 
 _PIECE = 16 * 2**10
-"""Number of compressed bytes to pass to zlib in one step. They inflate to at most 1,032 times that number."""
+"""Number of compressed bytes to pass to zlib in one step. They inflate to at most 1,032 times this number."""
 _INFLATED_PIECE = 2**20
 """Number of inflated bytes that zlib returns in one step. During the call, zlib holds two copies of them."""
 
@@ -34,7 +34,7 @@ def max_inflated_size(size: int, limits: Limits) -> int:
 def limit_error(what: str, size: int, limits: Limits) -> GatewayError:
     """Return the error for content that inflates to more than the limit.
 
-    `what` is the name of the content (the body, the payload), and `size` its compressed size in bytes."""
+    `what` is the name of the content (the body, the payload), and `size` is its compressed size in bytes."""
     allowed = f"limits.message, {limits.message} bytes, and limits.inflation, {limits.inflation} times its size"
     text = f"{what} of {size} compressed bytes inflates to more than {max_inflated_size(size, limits)} bytes"
     text = f"{text}, the most that is allowed: {allowed} (or 1 MiB, if that is more)"
@@ -42,8 +42,8 @@ def limit_error(what: str, size: int, limits: Limits) -> GatewayError:
 
 
 def inflated(data: Buffer, coding: str, limits: Limits, what: str) -> Iterator[bytes]:
-    """Yield the inflated content of `data` in pieces. `coding` is a key of WBITS, `what` the name of the content in
-    errors.
+    """Yield the inflated content of `data` in pieces. `coding` is a key of WBITS, and `what` is the name of the content
+    in error messages.
 
     Raises:
         DecodeError: the content does not have this coding, is truncated, or is followed by other bytes.

@@ -1,4 +1,4 @@
-"""A limit on log lines about events that clients or servers can cause any number of times."""
+"""A limit on log lines about events that clients or servers can cause arbitrarily often."""
 
 import logging
 from collections.abc import Callable, Hashable
@@ -15,8 +15,8 @@ class LogLimit:
 
     The first line after an interval contains the number of omitted lines.
 
-    A key identifies the subject of a line, such as an endpoint or a listener. Keys must not come from clients, because
-    only the last `MOST_KEYS` keys are stored."""
+    A key identifies the subject of a line, such as an endpoint or a listener. Only the last `MOST_KEYS` keys are
+    stored, so keys must not come from clients."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class LogLimit:
         self._intervals: dict[Hashable, _Interval] = {}
 
     def write(self, key: Hashable, level: int, text: str, *values: object, error: BaseException | None = None) -> None:
-        """Log `text % values` at `level` unless the limit for `key` is exceeded. If `error` is set, log its traceback
-        too."""
+        """Log `text % values` at `level`, unless the limit for `key` is exceeded. If `error` is set, also log its
+        traceback."""
         if (left_out := self._take(key)) is None:
             return
         if left_out:
@@ -41,7 +41,7 @@ class LogLimit:
         self._log.log(level, text, *values, exc_info=error)
 
     def passes(self, record: logging.LogRecord) -> bool:
-        """Return whether to write the log line of a library. Add this method to the library's logger as a filter.
+        """Return whether to write a library's log line. Add this method to the library's logger as a filter.
 
         The key is the line's format string, without the values."""
         if (left_out := self._take(record.msg)) is None:
@@ -51,7 +51,7 @@ class LogLimit:
         return True
 
     def _take(self, key: Hashable) -> int | None:
-        """Return the number of lines about `key` that were omitted before this line; None if this line exceeds the
+        """Return the number of lines for `key` that were omitted before this line; None if this line exceeds the
         limit."""
         now = self._clock()
         left_out = 0
@@ -71,7 +71,7 @@ class LogLimit:
 
 
 class _Interval:
-    """The lines about one key in the current interval, which ends at `end`."""
+    """The numbers of lines for one key in the current interval, which ends at `end`."""
 
     __slots__ = ("end", "left_out", "written")
 

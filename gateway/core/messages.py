@@ -1,4 +1,4 @@
-"""Encoded messages of all transports: what arrived from a client or a server, or will be sent to one."""
+"""Encoded messages of all transports: messages received from, or to be sent to, clients and servers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, TypeAlias
@@ -13,29 +13,29 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 _OBSERVING = frozenset({"record", "further"})
-"""The fields of a Message that a comparison ignores."""
+"""The fields of a Message that comparisons ignore."""
 
 
 class Headers:
-    """HTTP headers or gRPC metadata, in order, with lower-case names. Values are decoded (as Latin-1) when they are
+    """HTTP headers or gRPC metadata, in order, with lowercase names. Values are decoded (as Latin-1) only when they are
     read."""
 
     __slots__ = ("_first", "raw")
 
     def __init__(self, raw: Sequence[tuple[bytes, bytes]] = (), first: Mapping[bytes, bytes] | None = None) -> None:
-        """Create headers from `raw`. `first` is the result of the property `first`, if the caller already knows it."""
+        """Create headers from `raw`. `first` is the result of the property `first`, if the caller already has it."""
         self.raw = raw
         self._first = first
 
     @property
     def first(self) -> Mapping[bytes, bytes]:
-        """The first value of each name, not decoded."""
+        """The first value of each name, without decoding."""
         if self._first is None:  # many Headers are never looked up
             self._first = dict(reversed(self.raw))
         return self._first
 
     def get(self, name: str, default: str = "") -> str:
-        """Return the first value of `name` (lower case)."""
+        """Return the first value of `name` (lowercase)."""
         text = self.first.get(name.encode("latin-1"))
         return default if text is None else text.decode("latin-1")
 
@@ -70,23 +70,22 @@ class Metadata(Headers):
 
 
 class Message(Struct, frozen=True):
-    """One HTTP or gRPC message, or one packet of a byte stream, with its addressing.
+    """One HTTP or gRPC message, or one packet of a byte stream, with its address information.
 
-    - `parts`: The body, as buffers to write one after the other, without joining them.
+    - `parts`: The body, as buffers to write in order without joining them.
     - `path`: The raw path, without the `query`.
-    - `pattern`, `captures`: The pattern of the Protocol that matches the path, and the decoded values of its
-      `{captures}`.
+    - `pattern`, `captures`: The Protocol's pattern that matches the path, and the decoded values of its `{captures}`.
     - `status`: The status code of a reply.
-    - `peer`: `host:port` of the client; empty over unix sockets.
-    - `received`, `deadline`: Seconds on the event loop's clock. `deadline` is None without a deadline.
-    - `identity`: The name in the client's verified TLS certificate (`core.certificates.identity`); empty without a
+    - `peer`: The client's `host:port`; empty over unix sockets.
+    - `received`, `deadline`: Times in seconds on the event loop's clock. `deadline` is None if the request has none.
+    - `identity`: The name in the client's verified TLS certificate (`core.certificates.identity`), or empty without a
       certificate.
-    - `record`: Records the progress of the request; UNRECORDED if nothing observes the request.
+    - `record`: The Record of the request's progress; UNRECORDED if nothing observes the request.
     - `principal`: The authenticated client; None if the listener has no authentication, and before authentication.
     - `joinable`: True if the request in this message can be part of a batch; False if the message contains call options
       that the batch would lose.
     - `further`: Additional headers for a backend that differ in each request: the request id and the trace context.
-      These headers are separate because connectors cache the encoded `headers`, which many requests share.
+      They are separate because connectors cache the encoded `headers`, which many requests share.
     """
 
     method: str = ""
@@ -111,22 +110,22 @@ class Message(Struct, frozen=True):
 
     @property
     def body(self) -> Buffer:
-        """All parts as one buffer, copied only if there are several parts."""
+        """All parts as one buffer. The parts are copied only if the message has several."""
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
 def reply(headers: Headers, parts: tuple[Buffer, ...], status: int = 0) -> Message:
-    """Return the message of a reply."""
+    """Return a reply message."""
     return Message("", "", headers, parts, status)
 
 
 def post(path: str, headers: Headers, parts: tuple[Buffer, ...], deadline: float | None) -> Message:
-    """Return the message of an HTTP request with a body."""
+    """Return an HTTP request message with a body."""
     return Message("POST", path, headers, parts, deadline=deadline)
 
 
 def call(method: str, parts: tuple[Buffer, ...]) -> Message:
-    """Return the message of a call to a gRPC method."""
+    """Return a message that calls a gRPC method."""
     return Message(path=method, parts=parts, pattern=method)
 
 
@@ -139,7 +138,7 @@ def bytes_of(message: Message) -> int:
 
 
 class ReplyMessage(Message, frozen=True):
-    """A reply from an endpoint. `close` closes the connection of the reply, or is None if the connection closes anyway,
-    or is shared with other exchanges."""
+    """A reply from an endpoint. `close` closes the connection on which the reply arrived. It is None if the connection
+    closes anyway, or is shared with other exchanges."""
 
     close: Callable[[], None] | None = None

@@ -1,5 +1,5 @@
-"""The data that servers report about themselves and their models: metadata, lists of models, readiness, and whether the
-rows of a batch are independent.
+"""The data that servers report about themselves and their models: metadata, lists of models, readiness, and the
+independence of a batch's rows.
 """
 
 import dataclasses
@@ -14,11 +14,11 @@ from gateway.core.tensors import Shape
 
 @frozen
 class TensorSpec:
-    """The name, datatype and shape of an input or output. -1 means a dimension of any size.
+    """The name, datatype and shape of an input or output. In the shape, -1 means a dimension of any size.
 
     `content_type` has the same values as `Tensor.content_type`. If it is empty, each tensor keeps its own content type.
-    `description` is the server's text for users. Requests can omit an `optional` input. An `image` is an input of
-    numbers for which the server also accepts image files, one BYTES element per row."""
+    `description` is the server's text for users. Requests can omit an `optional` input. An `image` is a numeric input
+    for which the server also accepts image files, with one BYTES element per row."""
 
     name: str
     datatype: Datatype
@@ -40,8 +40,8 @@ class TensorSpec:
 class Signature:
     """A model's inputs, outputs and other metadata: the response to `metadata`.
 
-    Fields that were not requested, or that the server does not report, are empty. `operations` are the operations that
-    the model supports."""
+    Fields that were not requested, or that the server does not report, are empty. `operations` contains the operations
+    that the model supports."""
 
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
@@ -53,10 +53,10 @@ class Signature:
     server_version: str = ""
     """The version of the server software."""
     further: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    """Additional members in the metadata of a grps server (YAML)."""
+    """Additional members of a grps server's metadata (YAML)."""
 
     def with_images(self) -> "Signature":
-        """Return the same signature for a server that decodes image files itself.
+        """Return this signature for a server that decodes image files itself.
 
         Each input whose rows have three dimensions (height, width and channels in some order) becomes an `image`."""
         inputs = (
@@ -117,9 +117,9 @@ class NotReady:
 def are_rows_apart(signature: Signature, max_batch_size: int | None) -> bool:
     """Return True if batch rows are independent of each other.
 
-    A first dimension of -1 alone does not prove this, because it can count the points of a set that the model evaluates
-    together. If a server reports a positive `max_batch_size`, it computes each row separately (Triton's model
-    configuration, "Maximum Batch Size"); 0 means that it does not."""
+    A first dimension of -1 alone does not prove this, because its size can be the number of points in a set that the
+    model evaluates together. A server that reports a positive `max_batch_size` computes each row separately (Triton's
+    model configuration, "Maximum Batch Size"). A server that reports 0 does not."""
     return bool(max_batch_size) and takes_batches(signature)
 
 
@@ -127,7 +127,7 @@ def max_batch_size(config: Mapping[str, object]) -> int | None:
     """Return the `max_batch_size` in a model's configuration (from the V2 extension "model configuration").
 
     Return None if the configuration has no `max_batch_size`, or if a gateway wrote the configuration, because a gateway
-    cannot know whether rows are independent."""
+    cannot determine whether rows are independent."""
     parameters = config.get("parameters")
     if isinstance(parameters, Mapping) and CONFIG_FROM_METADATA in parameters:
         return None
@@ -136,13 +136,13 @@ def max_batch_size(config: Mapping[str, object]) -> int | None:
 
 
 def takes_batches(signature: Signature) -> bool:
-    """Return True if all tensors have a batch dimension. A model with scalars or vectors of any length has no
+    """Return True if all tensors have a batch dimension. A model with scalars, or with vectors of any length, has no
     batches."""
     shapes = [each.shape for each in (*signature.inputs, *signature.outputs)]
     return bool(signature.inputs and signature.outputs) and all(map(is_batch, shapes))
 
 
 def is_batch(shape: Sequence[int]) -> bool:
-    """Return whether the first dimension is the batch dimension: true for `[-1, n]`, false for `[-1]`, a vector of any
-    length."""
+    """Return whether the first dimension is the batch dimension. The result is True for `[-1, n]`, and False for
+    `[-1]`, which is a vector of any length."""
     return len(shape) > 1 and shape[0] == -1

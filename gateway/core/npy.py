@@ -1,9 +1,9 @@
 """Files in the numpy format `.npy` (versions 1 to 3), which contain one array with its datatype and shape. Codecs for
-protocols with npy bodies use it.
+protocols with npy bodies use this module.
 
-numpy parses the header, a Python literal of at most 4096 bytes. This module then compares the header with the size of
-the file. By contrast, `numpy.load` allocates memory for any shape in the header, and executes the pickles in arrays of
-objects.
+numpy parses the header, which is a Python literal of at most 4,096 bytes. This module then compares the header with the
+size of the file. By contrast, `numpy.load` allocates memory for any shape in the header, and executes the pickles in
+arrays of objects.
 """
 
 from functools import lru_cache
@@ -26,15 +26,15 @@ _VERSIONS = {
     b"\2\0": (Struct("<I"), read_array_header_2_0),
     b"\3\0": (Struct("<I"), read_array_header_2_0),  # UTF-8 instead of Latin-1, for field names
 }
-"""For each version, the Struct of the header's length field, and the function that parses the header."""
+"""The Struct of the header's length field, and the function that parses the header, by version."""
 _MAX_HEADER = 4096
 
 
 def decode(file: Buffer, what: str) -> Tensor:
     """Return the array in `file` as a tensor without a name.
 
-    If the array is in little-endian and row-major order, the tensor's data is a view of `file`; otherwise it is a
-    converted copy.
+    If the array is in little-endian and row-major order, the tensor's data is a view of `file`. Otherwise, the data is
+    a converted copy.
 
     Raises:
         DecodeError: the file is not a .npy file, its elements are not numbers or booleans, or its size differs from the
@@ -59,18 +59,19 @@ def decode(file: Buffer, what: str) -> Tensor:
 
 
 def encode(tensor: Tensor) -> tuple[Buffer, Buffer]:
-    """Return the header and the data of a .npy file for a tensor. BF16, which the format lacks, is widened to FP32.
+    """Return the header and the data of a .npy file for a tensor. BF16, which the format does not support, is widened
+    to FP32.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if the tensor is BYTES: arrays of objects are pickles, and the numpy types for
-            text and bytes lose trailing NULs.
+        GatewayError: INVALID_ARGUMENT if the tensor is BYTES, because arrays of objects are pickles, and the numpy
+            types for text and bytes lose trailing NULs.
     """
     stored = storable(tensor)
     return header(stored.datatype, stored.shape), stored.data
 
 
 def storable(tensor: Tensor) -> Tensor:
-    """Return `tensor` in a datatype that the format supports: BF16 is widened to FP32. Raises the errors of
+    """Return `tensor` in a datatype that the format supports: BF16 is widened to FP32. Raises the same errors as
     `encode`."""
     if tensor.datatype is BYTES:
         raise invalid_input(f"{tensor.name} is BYTES, but .npy files hold numbers and booleans")
@@ -116,7 +117,7 @@ def _decode_header(file: Buffer, what: str) -> tuple["np.dtype[Any]", bool, Shap
 def _parse_header(header: bytes) -> tuple["np.dtype[Any]", bool, Shape]:
     """Return the dtype, the order and the shape from the bytes before the data.
 
-    The results are cached, because headers repeat and numpy takes 20 us to parse one."""
+    The results are cached, because headers recur and numpy takes 20 us to parse a header."""
     _, parse = _VERSIONS[header[6:8]]
     file = BytesIO(header)
     file.seek(8)

@@ -1,7 +1,8 @@
-"""Decide which messages to decode and encode in a thread, and run this work there. `exchange` and `streaming` call it.
+"""Functions that decide which messages to decode and encode in a thread, and run this work there. `exchange` and
+`streaming` call this module.
 
 Decoding or encoding 64 MiB can take seconds. In the event loop's thread, this work would block all other requests.
-Python runs one thread at a time, so a second thread is not faster, but the event loop gets to run every few
+Python runs one thread at a time, so a second thread is not faster, but it lets the event loop run every few
 milliseconds.
 """
 
@@ -21,14 +22,14 @@ Ts = TypeVarTuple("Ts")
 LARGE = 256 * 2**10
 """Maximum size in bytes of a message, or of its tensors, that the event loop's own thread processes.
 
-A second thread processes larger messages. At this size, the slowest content (JSON strings of one letter) takes about 12
-ms; numbers take less than 1 ms (docs/decisions/threads.md)."""
+Another thread processes larger messages. At this size, the slowest content (JSON strings of one letter) takes about 12
+ms, and numbers take less than 1 ms (docs/decisions/threads.md)."""
 
 _NUMBERS = 4
 """Factor by which tensors of numbers can exceed LARGE, because encoding 1 MiB of numbers takes at most 5 ms."""
 
 COPIED = 16
-"""Number of bytes that can be copied or byte-swapped in the time in which one byte is parsed.
+"""Number of bytes that can be copied or byte-swapped in the time that parsing one byte takes.
 
 Copying or swapping 4 MiB of numbers takes a few milliseconds."""
 
@@ -42,7 +43,7 @@ async def in_thread(work: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
 
 
 async def worked(work: Callable[[Unpack[Ts]], T], *arguments: *Ts, large: bool) -> T:
-    """Run `work`, in a thread if it is `large`. Return its result, or raise its exception."""
+    """Run `work`, in a thread if `large` is True. Return its result, or raise its exception."""
     return await in_thread(work, *arguments) if large else work(*arguments)
 
 

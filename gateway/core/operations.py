@@ -34,12 +34,11 @@ class Operation(Enum):
 
 
 WORDS = {each: each.value for each in Operation}
-"""The values of the operations. A lookup in this table takes a quarter of the time that reading a member's `value`
-takes."""
+"""The values of the operations. A lookup in this table takes a quarter of the time of reading a member's `value`."""
 
 INFER, STREAM = Operation.INFER, Operation.STREAM
-"""The members that the code compares every request with. The members are constants because in Python 3.11 a lookup in
-the class takes ten times as long."""
+"""The members that the code compares with the operation of every request. They are constants because a lookup in the
+class takes ten times as long in Python 3.11."""
 
 SERVER_OPERATIONS = frozenset(
     {
@@ -53,16 +52,17 @@ SERVER_OPERATIONS = frozenset(
         Operation.ALL_STATISTICS,
     }
 )
-"""Operations on the server as a whole. Their requests contain no model name and use no route.
+"""Operations on the entire server. Their requests contain no model name and use no route.
 
-ONLINE and OFFLINE determine whether the listener that receives them reports readiness. STATISTICS requests a listener's
-figures for each second, ALL_STATISTICS the counters of every model."""
+ONLINE and OFFLINE determine whether the listener that receives them reports that it is ready. STATISTICS requests a
+listener's figures for each second, and ALL_STATISTICS requests the counters of every model."""
 
 CONTROL_OPERATIONS = frozenset({Operation.LOAD, Operation.UNLOAD, Operation.TRACE_SETTINGS, Operation.LOG_SETTINGS})
 """Operations that show or change how a model server runs.
 
-The gateway refuses them unless `allow_control` is set on the listener. LOG_SETTINGS never contains a model name,
-TRACE_SETTINGS can. Without a model name, they use a route without `match.model`."""
+The gateway rejects these operations unless `allow_control` is set on the listener. A LOG_SETTINGS request never
+contains a model name, but a TRACE_SETTINGS request can. Without a model name, the request uses a route without
+`match.model`."""
 
 EXTENSION_OPERATIONS = CONTROL_OPERATIONS | {Operation.CONFIG, Operation.MODEL_STATISTICS}
 """Operations on models and servers that a protocol supports only if its `Servers.extensions` lists them."""
@@ -72,20 +72,20 @@ DERIVATIVES: dict[Operation, tuple[str, ...]] = {
     Operation.APPLY_JACOBIAN: ("out_wrt", "in_wrt", "vec"),
     Operation.APPLY_HESSIAN: ("out_wrt", "in_wrt1", "in_wrt2", "sens", "vec"),
 }
-"""For each derivative, the names of the tensors that follow the model's own inputs, in this order. In tensor protocols,
-they are additional inputs of a derivative model (`M.gradient`), whose only output is COMPANION_OUTPUT."""
+"""For each derivative, the names of the tensors that follow the model's own inputs, in order. In tensor protocols,
+these tensors are additional inputs of a derivative model (`M.gradient`), whose only output is COMPANION_OUTPUT."""
 
 CALLS = frozenset({Operation.INFER, Operation.EXPLAIN, Operation.STREAM, *DERIVATIVES})
 """The operations that run a model."""
 
 WAKING = CALLS | {Operation.METADATA}
-"""The operations for which the gateway starts a server. METADATA is one of them because bridges and UM-Bridge clients
+"""The operations for which the gateway starts a server. METADATA is included because bridges and UM-Bridge clients
 request metadata before their first call."""
 
 INDEX_TENSORS = frozenset({"out_wrt", "in_wrt", "in_wrt1", "in_wrt2"})
 """The tensors that contain the zero-based position of an input or output, as INT64.
 
-A missing tensor means 0. Index tensors have no batch dimension."""
+A missing index tensor means 0. Index tensors have no batch dimension."""
 
 COMPANION_OUTPUT = "output"
 
@@ -101,8 +101,8 @@ def split_companion(model: str) -> tuple[str, Operation] | None:
 
 
 CONFIG_FROM_METADATA = "gateway_from_metadata"
-"""The parameter that marks a model's configuration (Operation.CONFIG) as written by a gateway, from the model's
+"""The parameter that marks a model's configuration (Operation.CONFIG) as written by a gateway, based on the model's
 metadata.
 
-In this configuration, `max_batch_size` means that first dimensions are batches. In contrast to a Triton configuration,
-it does not mean that rows are independent."""
+In this configuration, `max_batch_size` means that the first dimension of each tensor is the batch dimension. Unlike in
+a Triton configuration, it does not mean that rows are independent."""

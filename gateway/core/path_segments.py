@@ -6,8 +6,8 @@ from urllib.parse import quote
 from gateway.core.errors import invalid_input
 
 _DOTS = re.compile(r"(?:^|[/\\])\.\.?(?:[/\\]|$)")
-"""A dot segment (RFC 3986 section 5.2.4) in a name with slashes. A proxy that decodes the path before it resolves dots
-would send the request to another model."""
+"""Matches a dot segment (RFC 3986 section 5.2.4) in a name with slashes. A proxy that decodes the path before it
+resolves dots would send the request to another model."""
 
 
 def path_segment(name: str, what: str, server: str) -> str:
@@ -15,7 +15,7 @@ def path_segment(name: str, what: str, server: str) -> str:
 
     Raises:
         GatewayError: INVALID_ARGUMENT if `name` cannot be a path segment. The message contains `what` (such as a model)
-            and the kind of `server`.
+            and `server` (the kind of server).
     """
     # An empty segment or dots would change the path, percent-encoded or not.
     if not name or ("." in name and _DOTS.search(name)):

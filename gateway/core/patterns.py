@@ -1,12 +1,13 @@
-"""Find the protocol for a request's path when several protocols share one HTTP address. Listeners use a PathTable.
+"""The tables with which listeners find the protocol for a request's path, because several protocols can share one HTTP
+address.
 
     pattern                           matches
     POST /v2/models/{model}/infer     `{model}` is exactly one segment, percent-decoded: not empty, not `.` or `..`
     POST /v1/models/{model}:predict   a segment that ends in `:predict`
     GET  /open/*                      every path with this prefix, if no other pattern matches it
 
-If several patterns match, the first segment from the left that differs decides: a literal segment wins over
-`{capture}:word`, and `{capture}:word` wins over `{capture}`. The patterns form a tree with one level per segment.
+If several patterns match, the leftmost segment in which they differ decides. A literal segment takes precedence over
+`{capture}:word`, which takes precedence over `{capture}`. The patterns form a tree with one level per segment.
 """
 
 import re
@@ -50,7 +51,7 @@ class _Entry:
     protocol: Protocol
     pattern: str
     captures: tuple[tuple[str, int, int], ...]
-    """For each `{capture}`: its name, the index of its segment, and the length of the literal text at the end of the
+    """For each `{capture}`, its name, the index of its segment, and the length of the literal text at the end of the
     segment."""
 
 
@@ -62,13 +63,14 @@ class _Node:
     def __init__(self) -> None:
         self.literals: dict[str, _Node] = {}
         self.captures: dict[str, _Node] = {}
-        """The children for captures, by the literal text at the end of the captured segment, the longest first.
+        """The children for captures, by the literal text at the end of the captured segment, with the longest text
+        first.
 
-        The text is empty if the whole segment is captured."""
+        The text is empty if the entire segment is captured."""
         self.entries: dict[str, _Entry] = {}
 
     def child(self, segment: str) -> "_Node":
-        """Return the child for a pattern's `segment`; create it if it is missing."""
+        """Return the child for a pattern's `segment`, and create the child if it is missing."""
         if not _is_capture(segment):
             return self.literals.setdefault(segment, _Node())
         ending = _ending(segment)
@@ -115,8 +117,8 @@ class PathTable:
         self._cached_find = lru_cache(_REMEMBERED_PATHS)(self._find)
 
     def match(self, method: str, path: str) -> Match | tuple[str, ...]:
-        """Return the Match of a raw path (without query). If no pattern matches, return the methods that the path
-        supports, which is empty for an unknown path. HEAD matches the patterns of GET.
+        """Return the Match of a raw path (without its query). If no pattern matches, return the methods that the path
+        supports; the result is empty for an unknown path. HEAD matches the patterns of GET.
 
         Raises:
             DecodeError: a segment is not percent-encoded UTF-8.
@@ -126,14 +128,14 @@ class PathTable:
         return self._find(method, path)
 
     def protocol_for_error(self, path: str) -> Protocol:
-        """Return the protocol in which to encode an error about an unknown `path`: a protocol with a pattern that has
-        the same first segment, or else the listener's first protocol."""
+        """Return the protocol in which to encode an error about an unknown `path`. The result is a protocol with a
+        pattern that has the same first segment, or else the listener's first protocol."""
         first_segment = path.lstrip("/").partition("/")[0]
         return self._by_first_segment.get(first_segment, self._first)
 
     @property
     def spoken(self) -> str:
-        """Return the protocols for a message, such as `v2-rest, umbridge below /science`."""
+        """The listener's protocols as text for a message, such as `v2-rest, umbridge below /science`."""
         return ", ".join(self._spoken)
 
     def _add(self, protocol: Protocol, prefix: str, pattern: str) -> tuple[Tie, ...]:
@@ -163,7 +165,7 @@ class PathTable:
         return node
 
     def _reached(self, path: str, segments: list[str]) -> Iterable[_Node]:
-        """Return the nodes that match `path`. Return nodes of patterns with `*` only if no other node matches."""
+        """Return the nodes that match `path`. Nodes of patterns with `*` are returned only if no other node matches."""
         own = [node for node in self._root.reached(segments) if node.entries] if segments else []
         if own or not self._wildcards or _has_dot_segments(path):
             return own
@@ -195,18 +197,18 @@ def rows(
 ) -> tuple[tuple[Protocol, str], ...]:
     """Return the protocols and prefixes from which to build a listener's PathTable.
 
-    In addition to their own patterns, protocols with `any_path` serve the paths of routes. They also serve `/` if
-    `model` is set on the listener and the protocol's clients cannot send a model name.
+    In addition to their own patterns, protocols with `any_path` serve the paths of routes. These protocols also serve
+    `/` if `model` is set on the listener and their clients cannot send a model name.
 
     - `protocols`: Each protocol of the listener with its prefix.
-    - `routed`: The paths in `match` of the listener's routes, with the name of the protocol that the route requires, or
-      empty.
+    - `routed`: The paths in the `match` keys of the listener's routes, each with the name of the protocol that the
+      route requires; empty if any protocol is allowed.
     - `passed`: The paths of `passthrough` routes, with their protocol names. The protocols themselves do not serve
       these paths.
     - `pages`: True if the listener serves metrics pages.
 
-    If a routed path already matches a pattern, the pattern stays. A route with `*` in its path must set the protocol,
-    unless the listener has only one.
+    If a routed path already matches a pattern, the pattern takes precedence. A route with `*` in its path must set the
+    protocol, unless the listener has only one.
     """
     own = tuple((_with_pages(_with_root(protocol, model), pages), prefix) for protocol, prefix in protocols)
     own = _with_passthrough(own, tuple(passed))
@@ -227,8 +229,8 @@ def rows(
 def _with_passthrough(
     own: tuple[tuple[Protocol, str], ...], passed: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[Protocol, str], ...]:
-    """Return `own` and the passthrough variants of its protocols. The `passed` paths move from the protocols to their
-    variants."""
+    """Return `own`, followed by the passthrough variants of its protocols. The `passed` paths move from the protocols
+    to these variants."""
     forms = {
         protocol.name: replace(
             form,
@@ -272,8 +274,8 @@ def _patterns(protocol: Protocol, paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _has_dot_segments(path: str) -> bool:
-    """Return True if a backend might resolve `path` to another path, because many servers remove dot segments (RFC 3986
-    section 5.2.4), even percent-encoded ones."""
+    """Return True if a backend might resolve `path` to another path. Many servers remove dot segments (RFC 3986 section
+    5.2.4), even if they are percent-encoded."""
     return any(unquote_to_bytes(segment) in (b".", b"..") for segment in re.split(r"/|%2f|\\|%5c", path, flags=re.I))
 
 

@@ -1,4 +1,4 @@
-"""The authenticated client, and its permissions. `auth` creates Principals."""
+"""The authenticated client and its permissions. `auth` creates Principals."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -32,7 +32,7 @@ _FREE = frozenset({Operation.LIVE, Operation.READY, Operation.SERVER_METADATA})
 """Operations that require no permission."""
 
 _OF_ANY_MODEL = SERVER_OPERATIONS - {Operation.ONLINE, Operation.OFFLINE}
-"""Operations without a model for which a permission for some models is sufficient, because lists omit all other
+"""Operations without a model for which a permission for at least one model is sufficient, because lists omit all other
 models."""
 
 _MOST_REMEMBERED = 4096
@@ -43,30 +43,30 @@ The limit is necessary because clients choose the model names."""
 
 @frozen
 class Grant:
-    """Permits operations on models, on listeners. Globs select the models and listeners."""
+    """Grants permissions for models on listeners. Globs select the models and listeners."""
 
     permissions: frozenset[Permission]
     models: tuple[str, ...] = ("*",)
     listeners: tuple[str, ...] = ("*",)
 
     def covers(self, permission: Permission, model: str, listener: str) -> bool:
-        """Return whether the grant includes this permission for the model on the listener."""
+        """Return whether the grant includes the permission for the model on the listener."""
         return permission in self.permissions and _matches(self.models, model) and _matches(self.listeners, listener)
 
 
 EVERYTHING = Grant(frozenset(PERMISSIONS))
-"""All permissions for all models on all listeners."""
+"""Grants all permissions for all models on all listeners."""
 
 
 def _matches(globs: Iterable[str], name: str) -> bool:
-    """Return whether a glob matches `name`, and also the name that remains if a server reads `name` as a path and
-    resolves its dots: `open/../secret` is not `open*`."""
+    """Return whether a glob matches both `name` and the name that a server obtains if it reads `name` as a path and
+    resolves its dots. For example, `open*` does not match `open/../secret`."""
     resolved = normpath(name.replace("\\", "/")) if ".." in name else name
     return any(fnmatchcase(name, glob) and fnmatchcase(resolved, glob) for glob in globs)
 
 
 class Principal:
-    """An authenticated identity (a person or a program), with its permissions."""
+    """An authenticated identity (a person or a program) with its permissions."""
 
     __slots__ = ("_decisions", "_unrestricted", "grants", "name")
 
@@ -78,10 +78,10 @@ class Principal:
 
     @property
     def unrestricted(self) -> "Principal":
-        """Return a principal of the same name with all permissions.
+        """A principal with the same name and all permissions.
 
-        After the gateway has permitted a request of the principal, it uses the result for its own calls that the
-        request causes. Repeated calls return the same object."""
+        After the gateway has permitted a request of the principal, it uses this object for its own calls that the
+        request causes. The object is always the same."""
         if self.grants == (EVERYTHING,):
             return self
         if self._unrestricted is None:
@@ -92,12 +92,13 @@ class Principal:
         return f"Principal({self.name!r})"
 
     def has(self, permission: Permission, model: str, listener: str) -> bool:
-        """Return whether the principal has a permission for a model (by the name that clients use) on a listener."""
+        """Return whether the principal has a permission for a model on a listener. `model` is the name that clients
+        use."""
         return any(grant.covers(permission, model, listener) for grant in self.grants)
 
     def may(self, operation: Operation, model: str, listener: str) -> bool:
-        """Return whether the principal may request an operation on a model (by the name that clients use) on a
-        listener. An operation without a model requires a permission for all models (`*`), unless it only lists
+        """Return whether the principal may request an operation on a model on a listener. `model` is the name that
+        clients use. An operation without a model requires a permission for all models (`*`), unless it only lists
         models."""
         key = operation, model, listener
         decision = self._decisions.get(key)

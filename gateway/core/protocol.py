@@ -1,8 +1,8 @@
-"""`Protocol`, which describes one protocol, and the values that a Protocol contains.
+"""The class `Protocol`, which describes one protocol, and the values that a Protocol contains.
 
 Each protocol is a folder under `gateway/protocols`, in which the registry finds `PROTOCOLS`: one Protocol for each
-combination of transport and encoding. No code outside this folder contains or compares a protocol's name. Instead, it
-uses the Traits and the transport binding (HttpBinding, GrpcBinding or StreamBinding).
+combination of transport and encoding. Code outside this folder never contains or compares a protocol's name. Instead,
+this code uses the Traits and the transport binding (HttpBinding, GrpcBinding or StreamBinding).
 """
 
 import typing
@@ -31,7 +31,7 @@ class Limits:
 
     The gateway checks message limits before it allocates memory.
 
-    The fields are the keys under `limits` of listeners and backends. A field's docstring is the description of its key.
+    The fields are the keys under `limits` of listeners and backends. A field's docstring is its key's description.
     """
 
     message: int = 64 * 2**20
@@ -39,14 +39,15 @@ class Limits:
     headers: int = 64 * 2**10
     """Maximum size of a message's headers, in bytes."""
     json_values: int = 10_000
-    """Maximum number of JSON values in a message, excluding tensor data. For MIP: maximum number of TLVs, in addition
-    to one for each of 65535 rows. A server's model list or statistics can always contain up to 400,000 values."""
+    """Maximum number of JSON values in a message, excluding tensor data. For MIP, this is the maximum number of TLVs,
+    in addition to one for each of 65535 rows. A server's model list or statistics can always contain up to 400,000
+    values."""
     config: int = 2**20
     """Maximum size of UM-Bridge's `config`, in bytes."""
     inflation: int = 1100
-    """Maximum ratio of a message's size to its compressed size. Messages of up to 1 MiB can have any ratio. The default
-    is higher than the maximum ratio of gzip, because a tensor of equal numbers has a ratio of about 1000. `message` and
-    the process-wide `limits.memory` still limit the memory for decompression."""
+    """Maximum ratio of a message's decompressed size to its compressed size. Messages of up to 1 MiB can have any
+    ratio. Tensors of equal numbers have a ratio of about 1000, so the default is higher than the maximum ratio of gzip.
+    `message` and the process-wide `limits.memory` still limit the memory for decompression."""
     connections: int | None = None
     """Maximum number of concurrent connections. The gateway rejects connections above this limit with an error in the
     listener's first protocol. Default: only the process-wide limit applies."""
@@ -64,7 +65,7 @@ class Limits:
     """Seconds for which gRPC calls can continue after `connection_age` or the last request. After that, they end with
     UNAVAILABLE. Default: no limit."""
     stream_first_message: PositiveSeconds = 300.0
-    """Seconds to wait for the first message of a gRPC stream; then the stream ends with DEADLINE_EXCEEDED."""
+    """Number of seconds to wait for the first message of a gRPC stream. The stream then ends with DEADLINE_EXCEEDED."""
     stream_idle: PositiveSeconds = 3600.0
     """Seconds for which a gRPC stream can be idle after the response to its last message; then the stream ends with
     DEADLINE_EXCEEDED."""
@@ -76,7 +77,7 @@ class Limits:
 
     @property
     def of_lists(self) -> "Limits":
-        """Return the limits for model lists, which can contain more values than all other messages."""
+        """The limits for model lists, which can contain more values than all other messages."""
         return replace(self, json_values=max(self.json_values, LISTED_VALUES))
 
     def check_config(self, size: int, where: str) -> None:
@@ -96,7 +97,7 @@ DEFAULT_LIMITS = Limits()
 
 LISTED_VALUES = 400_000
 """Maximum number of JSON values in a model list or in statistics. A list entry contains five values, and a repository
-can contain thousands of models. The statistics of a model contain about seventy values."""
+can contain thousands of models. A model's statistics contain about 70 values."""
 
 
 ANY_ORIGIN = "*"
@@ -105,9 +106,9 @@ ANY_ORIGIN = "*"
 
 @frozen
 class CrossOrigin:
-    """The web pages that can read a listener's HTTP responses in a browser: pages from `origins`. These pages can send
-    `headers` (lower case) and, if `credentials` is True, certificates and cookies. Browsers cache these permissions for
-    `max_age` seconds."""
+    """The permissions of web pages in browsers. Pages from `origins` can read a listener's HTTP responses. These pages
+    can send `headers` (lowercase) and, if `credentials` is True, certificates and cookies. Browsers cache these
+    permissions for `max_age` seconds."""
 
     origins: tuple[str, ...]
     headers: tuple[str, ...]
@@ -127,13 +128,13 @@ class ListenerSettings:
     tls: Callable[[], Any] | None = None
     """Returns the `ssl.SSLContext` for the handshake of the next connection.
 
-    If it is None or returns None, the listener does not use TLS."""
+    If this function is None or returns None, the listener does not use TLS."""
     shares_http1: bool = False
     """True if another listener serves HTTP/1.1 at the same address."""
     relays: frozenset[str] = frozenset()
     """The names of the protocols whose messages at least one route relays unread."""
     cross_origin: CrossOrigin | None = None
-    """CORS permissions over HTTP; if it is None, responses have no CORS headers."""
+    """The CORS permissions over HTTP. If this is None, responses have no CORS headers."""
 
 
 @frozen
@@ -146,9 +147,9 @@ class Target:
     batch: str = ""
     limits: Limits = DEFAULT_LIMITS
     forward_headers: tuple[str, ...] = ()
-    """Names, in lower case, of the client headers that the gateway forwards to the endpoint."""
+    """The lowercase names of the client headers that the gateway forwards to the endpoint."""
     extensions: frozenset[str] | None = None
-    """The extensions that the server metadata lists; None if unknown."""
+    """The extensions that the server's metadata lists; None if unknown."""
     own_headers: tuple[tuple[bytes, bytes], ...] = ()
     """Headers that the gateway adds to each request to the endpoint."""
 
@@ -163,9 +164,9 @@ class Rows(Enum):
 
 @frozen
 class ServerTypes:
-    """The server types of a protocol, which deviate from its specification in different ways.
+    """The server types of a protocol, each of which deviates from the protocol's specification in its own way.
 
-    `detect` returns the server type for a server's metadata, or for None if the server has no metadata."""
+    `detect` takes a server's metadata (None if the server has no metadata), and returns the server type."""
 
     names: tuple[str, ...]
     detect: Callable[[ServerInfo | None], str]
@@ -182,9 +183,9 @@ class Wire:
     numbers: Datatype | None = None
     """The datatype for numbers without a datatype, if metadata and configuration define none.
 
-    If it is None, the literals determine the datatype."""
+    If this is None, the literals determine the datatype."""
     unnamed: bool = False
-    """True if tensors always or sometimes have no names, so their position identifies them."""
+    """True if tensors always or sometimes have no names, so their positions identify them."""
     selects: bool = True
     """True if a request can select outputs."""
     parameters: bool = True
@@ -193,11 +194,11 @@ class Wire:
     """True if a parameter can be any JSON value (`core.requests.NestedJson`)."""
     own_parameters: frozenset[str] = frozenset()
     """Parameters of requests, responses and tensors for message content that other protocols cannot represent, such as
-    `core.requests.ATTACHMENT`. If only one of the two protocols of a call supports the parameter, the gateway refuses
-    the message."""
+    `core.requests.ATTACHMENT`. If only one of a call's two protocols supports a parameter of this kind, the gateway
+    rejects the message."""
     rows: Rows = Rows.FREE
     points: bool = False
-    """True if one call is one point, so every tensor is a vector. In this case, `rows` is ONE."""
+    """True if each call evaluates one point, so every tensor is a vector. In this case, `rows` is ONE."""
     scalars_in_rows: bool = False
     """True if `[-1]` in a server's signature means one element per row, instead of a vector of any length.
 
@@ -212,7 +213,8 @@ class Wire:
 
 @frozen
 class Models:
-    """The way in which a protocol identifies models, and the information that its servers report about models."""
+    """The properties of a protocol that concern models: how requests identify a model, and what servers report about
+    models."""
 
     named: bool = True
     """True if every request contains a model name."""
@@ -221,51 +223,52 @@ class Models:
     versions: Callable[[str], bool] | None = None
     """Returns whether a string is a valid version. If this function is None, models have no versions."""
     joined_versions: bool = False
-    """True if clients write a model and its version as one name, `M-1.0.0`."""
+    """True if clients write a model and its version as one name, such as `M-1.0.0`."""
     companions: bool = True
     """True if a request can address other models of the same server, such as the derivative model `M.gradient` of `M`.
-    False for a protocol without INT64, because derivative models accept tensor positions as INT64."""
+    The value is False for a protocol without INT64, because derivative models accept tensor positions as INT64."""
     one_at: Callable[[str], bool] | None = None
-    """Returns whether the server at an endpoint (its address as configured) has a single model and ignores the model
-    names in requests. Backends with a server of this kind have no `companions`."""
+    """Returns whether the server at an endpoint (its address as configured) has a single model and ignores model names
+    in requests. Backends with a server of this kind have no `companions`."""
     ready_as_a_whole: bool = False
-    """True if a server reports readiness only for the server as a whole.
+    """True if a server reports readiness only for the entire server.
 
     In this case, the gateway requests metadata to check whether the server has a model."""
     unknown_are_not_found: bool = False
     """True if readiness responses distinguish an unknown model from a model that is not ready."""
     metadata_parts: tuple[str, ...] = ("",)
-    """The requests for metadata (`Request.part`) that together give a complete Signature.
+    """The parts of metadata (`Request.part`) to request. Together, the responses contain a complete Signature.
 
     If the tuple is empty, the protocol has no metadata, and `trusted_metadata` is False unless `signature` is set."""
     operations_part: str = ""
-    """The part that requests only a model's operations. If it is empty, the responses about tensors include the
+    """The part that requests only a model's operations. If this is empty, the responses about tensors include the
     operations."""
     trusted_metadata: bool = True
     """True if a backend's metadata is reliable."""
     signature: Signature | None = None
     """The Signature of every model, if the protocol itself declares it.
 
-    In this case, the gateway does not query servers for it. If it is None, the servers report the Signature, provided
-    that the protocol has `metadata_parts`."""
+    In this case, the gateway does not request the Signature from servers. If this is None, the servers report the
+    Signature, provided that the protocol has `metadata_parts`."""
     fixed_sizes: bool = False
     """True if a model's inputs and outputs have the same sizes for every `config`."""
     ordered: bool = True
     """True if metadata lists inputs and outputs in a defined order.
 
-    If it is False, metadata contains maps, and the gateway sorts inputs and outputs by name."""
+    If this is False, the metadata contains maps, and the gateway sorts inputs and outputs by name."""
     platform: str = ""
-    """The default for the member `platform` of model metadata."""
+    """The default of the member `platform` in model metadata."""
 
 
 @frozen
 class ConcurrencyQuery:
-    """A query that finds out whether a server accepts any number of concurrent calls."""
+    """A query that determines whether a server accepts any number of concurrent calls."""
 
     question: Callable[[], Message]
     """Returns a new message, which the caller can change."""
     says_so: Callable[[Message], bool]
-    """Returns whether the response confirms this. Servers that do not support the query return something else."""
+    """Returns whether a response confirms that the server accepts any number of concurrent calls. Servers that do not
+    support the query return something else."""
 
 
 @frozen
@@ -273,47 +276,48 @@ class Servers:
     """The behavior and the extensions of a protocol's servers."""
 
     flavors: ServerTypes | None = None
-    """The values of a backend's key `flavor`, and the detection of the server type if the key is absent."""
+    """The possible values of a backend's key `flavor`, and the detection of the server type if the key is absent."""
     extensions: Mapping[Operation, str] = field(default_factory=dict)
-    """The operations that only some servers support. For each operation, the name of the extension that these servers
-    list in their metadata."""
+    """The operations that only some servers support, each with the name of the extension that these servers list in
+    their metadata."""
     further_extensions: frozenset[str] = frozenset()
-    """Extensions that only change inferences, without a separate operation."""
+    """Extensions that affect only inferences, and have no separate operation."""
     own_extensions: tuple[str, ...] = ()
     """Extensions that all servers have because the protocol implies them."""
     max_in_flight: int = 0
-    """The default of a backend's `max_in_flight`, which is the maximum number of concurrent calls per endpoint; 0 means
+    """The default of a backend's `max_in_flight`, which is the maximum number of concurrent calls per endpoint. 0 means
     no limit."""
     connection_per_call: bool = False
-    """True if every call gets a new connection (`Connection: close`)."""
+    """True if every call uses a new connection (`Connection: close`)."""
     unannounced_ends: frozenset[int] = frozenset()
-    """Status codes of responses after which servers close the connection without announcing this."""
+    """Status codes of responses after which servers close the connection without announcing it."""
     one_connection: bool = False
     """True if a server serves only one connection at a time.
 
-    In this case, every exchange takes a slot, including exchanges that do not run a model."""
+    In this case, every exchange occupies a slot, including exchanges that do not run a model."""
     takes_many: ConcurrencyQuery | None = None
-    """The query that finds servers which accept any number of concurrent calls, such as gateways; needed if
-    `max_in_flight` limits the calls to the protocol's other servers. If it is None, all servers accept any number."""
+    """The query that identifies servers, such as gateways, that accept any number of concurrent calls. The query is
+    necessary if `max_in_flight` limits the calls to the protocol's other servers. If this is None, all servers accept
+    any number of calls."""
     runs_to_the_end: bool = False
     """True if the server completes a call even if the client cancels it.
 
-    In this case, the call's slot stays taken until the response arrives."""
+    In this case, the call's slot stays occupied until the response arrives."""
     probe: Operation = Operation.READY
     """The default operation of active probes: LIVE or READY."""
     states_when_loaded: frozenset[str] = frozenset()
-    """The server types that list the models of their repository, with a state for each loaded model. On these servers,
-    a model without a state is unloaded. On other servers, a listed model counts as loaded unless its state says
+    """The server types that list the models in their repository, with a state for each loaded model. On these servers,
+    a model without a state is not loaded. On other servers, a listed model counts as loaded unless its state indicates
     otherwise."""
     lacks_model: Callable[[Message, str], bool] | None = None
-    """Returns whether the response to MODEL_READY says that the server has no model of this name, in words that only
-    this server type uses. The gateway uses it to recognize servers without metadata. If it is None, the servers have
-    metadata."""
+    """Returns whether the response to MODEL_READY states, in words that only this server type uses, that the server has
+    no model with this name. The gateway uses this function to recognize servers without metadata. If this is None, the
+    servers have metadata."""
 
 
 @frozen
 class Traits:
-    """The properties of a protocol that the bridge and the backends depend on."""
+    """The properties of a protocol on which the bridge and the backends depend."""
 
     wire: Wire = Wire()
     models: Models = Models()
@@ -324,49 +328,49 @@ class Traits:
 class Framing:
     """Finds where messages start and end on a byte stream.
 
-    The transport reads `header_size` bytes, checks `size(header)` against the limit, allocates one buffer of that size
-    and receives the rest into it. The Message consists of these two parts: the header and the rest. `size` raises
-    DecodeError for invalid headers.
+    The transport reads `header_size` bytes, checks `size(header)` against the limit, allocates one buffer of this size,
+    and receives the rest of the message into it. The Message consists of two parts: the header and the rest. `size`
+    raises DecodeError for an invalid header.
 
     For multiplexed streams, `tag` reads a message's correlation number, and raises DecodeError if the number is
-    missing. `retag` replaces the correlation number in a request and, if the protocol has a field for it, sets the
-    seconds until the deadline (None: no deadline)."""
+    missing. `retag` replaces the correlation number in a request. If the protocol has a field for the deadline, `retag`
+    also sets the number of seconds until the deadline (None for no deadline)."""
 
     header_size: int
     size: Callable[[Buffer], int]
     tag: Callable[[Message], int] | None = None
     retag: Callable[[Message, int, float | None], Message] | None = None
     head: Callable[[Buffer], int] | None = None
-    """Returns the size of the message's own head, which follows the header, limited by `limits.headers`.
+    """Returns the size of the message's own head, which follows the header and is limited by `limits.headers`.
 
-    If a message is larger than `limits.message`, the transport passes only the head to the codec, and drops the rest on
-    arrival. The codec refuses the message, and the stream continues. If this function is None, a message above the
+    If a message is larger than `limits.message`, the transport passes only the head to the codec, and drops the rest as
+    it arrives. The codec rejects the message, and the stream continues. If this function is None, a message above the
     limit ends the stream."""
     stopping: Callable[[Message], GatewayError | None] | None = None
-    """Returns the error if a reply says that the server is stopping and did not run the request; None for other
-    replies. If there is an error, the gateway sends the request to another endpoint, and does not use the connection
+    """Returns an error if a reply states that the server is stopping and did not run the request; None for other
+    replies. After this error, the gateway sends the request to another endpoint, and does not use the connection
     again."""
     is_compressed: Callable[[Message], bool] | None = None
     """Returns whether a message's content is compressed."""
     inflate: Callable[[Message, Limits, Callable[[int], None]], Message] | None = None
     """Returns the message with its content decompressed, within the limits.
 
-    Before it allocates memory, it calls its last argument with the number of bytes; this callback raises an error to
-    refuse the size. Transports call `inflate`, in a thread if the content is large. Codecs accept both compressed and
-    decompressed messages. Raises the errors of `decode_request`."""
+    Before the function allocates memory, it calls its last argument with the number of bytes. This callback can raise
+    an error to reject the size. Transports call `inflate`, in a thread if the content is large. Codecs accept both
+    compressed and decompressed messages. Raises the same errors as `decode_request`."""
     magic: bytes = b""
     """The first bytes of every message.
 
-    They distinguish the protocol from other protocols at the same address. A protocol without `magic` needs a separate
-    address."""
+    These bytes distinguish the protocol from other protocols at the same address. A protocol without `magic` needs a
+    separate address."""
 
 
 class MessageSplitter(typing.Protocol):
     """Splits a streamed body into messages as data arrives."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
-        """Return the messages that `data` completes. Raises DecodeError if they are malformed, GatewayError if they
-        exceed the limit."""
+        """Return the messages that `data` completes. Raises DecodeError if a message is malformed, and GatewayError if
+        a message exceeds the limit."""
 
     def boundary(self) -> list[Buffer]:
         """Return the messages that the end of an HTTP chunk completes. Some servers write one chunk per message."""
@@ -386,7 +390,7 @@ class StreamFraming:
     wrap: Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
     cutter: Callable[[int], MessageSplitter]
     keeps_coding: bool = False
-    """True if the transport must not decompress a body, because no code reads it."""
+    """True if the transport must not decompress a body, because no code reads the body."""
 
 
 @frozen
@@ -395,27 +399,27 @@ class HttpBinding:
 
     transport: ClassVar[str] = "http"
     any_path: tuple[str, ...] = ()
-    """The methods that the protocol also serves at paths outside its patterns: at the paths that routes match, and at
-    `/` if `model` is set on the listener and client messages cannot contain a model name (`Models.may_be_named` is
+    """The methods that the protocol also serves at paths outside its patterns. These are the paths that routes match,
+    and `/` if `model` is set on the listener and client messages cannot contain a model name (`Models.may_be_named` is
     False)."""
     wants_stream: Callable[[Message], bool] | None = None
     """Returns whether the response to a request is a stream, according to the request's path, query and headers.
 
-    The transport calls this function once for equal heads, with a Message without a body. If it is None, responses are
-    never streams."""
+    The transport calls this function once for equal heads, with a Message without a body. If this function is None,
+    responses are never streams."""
     body_wants_stream: Callable[[Message], bool] | None = None
-    """Returns whether a request's body asks for a stream. The transport calls this function for requests whose heads do
-    not ask for a stream, before decompression, and refuses compressed bodies. If it is None, bodies never ask for a
-    stream."""
+    """Returns whether a request's body requests a stream. The transport calls this function before decompression for
+    requests whose heads do not request a stream, and rejects compressed bodies. If this function is None, bodies never
+    request a stream."""
     stream_framing: StreamFraming | None = None
-    """Finds where messages start and end in a streamed body; None if the protocol does not stream bodies."""
+    """The framing of messages in a streamed body; None if the protocol does not stream bodies."""
     passthrough: "Protocol | None" = None
     """The variant of the protocol for `passthrough` routes, which does not decode content, and treats requests as
     streams."""
     is_passthrough: bool = False
     """True if this is the `passthrough` of another protocol."""
     pages: tuple[str, ...] = ()
-    """The patterns of the metrics page, which a listener with `metrics_page` serves."""
+    """The patterns for the metrics page, which a listener with `metrics_page` serves."""
 
 
 @frozen
@@ -444,9 +448,9 @@ class StreamBinding:
     """Returns the request id and the trace context in a message, as the headers that other transports use. If this
     function is None, messages have no fields for them."""
     with_credential: Callable[[Message, bytes], Message] | None = None
-    """Returns a message to a server with the given value of the header Authorization as its credential, or without a
-    credential if the value is empty. Raises DecodeError if the message is malformed. If this function is None, messages
-    have no field for a credential."""
+    """Returns a message to a server whose credential is the given value of the header Authorization. If the value is
+    empty, the message has no credential. Raises DecodeError if the message is malformed. If this function is None,
+    messages have no field for a credential."""
 
 
 TransportBinding: TypeAlias = HttpBinding | GrpcBinding | StreamBinding
@@ -466,17 +470,17 @@ DecodeResponse: TypeAlias = Callable[[Message, Request, Target], Answer]
 class Relay:
     """Relays a protocol's calls without decoding them, from a client to a server that uses the same protocol.
 
-    The functions are pure:
+    The functions have no side effects:
 
     | function | from | to |
     |---|---|---|
-    | head | client's Message | Head; None: the message must be read |
-    | request | the same Message and its Request | a new Message to a backend; None: it must be read for this server |
-    | reply | backend's Message to this Request | Message to the client; None: it is an error, or must be read |
+    | head | client's Message | Head; None if decoding is needed |
+    | request | the same Message and its Request | a new Message to a backend; None if this server needs decoding |
+    | reply | backend's Message to this Request | Message to the client; None if an error, or if decoding is needed |
 
     - `head` finds the operation, the model and the version in the same way as every server that uses the protocol. It
-      raises the errors of `decode_request`. If the gateway itself must process some of the content, the gateway decodes
-      the message instead.
+      raises the same errors as `decode_request`. If the gateway itself must process part of the content, it decodes the
+      message instead.
     - `request` raises GatewayError for content that the server type does not support.
     """
 
@@ -487,7 +491,7 @@ class Relay:
 
 @frozen
 class ProtocolSetting:
-    """A key that only one protocol supports, in `settings` of its listeners and backends. Values are strings."""
+    """A key under `settings` of listeners and backends that only one protocol supports. Values are strings."""
 
     name: str
     description: str
@@ -506,7 +510,7 @@ class SettingError(ValueError):
 class ProtocolSettings:
     """The settings of a protocol.
 
-    `apply` returns the protocol with the given values: for equal values the same object. It raises SettingError."""
+    `apply` returns the protocol with the given values, and the same object for equal values. Raises SettingError."""
 
     keys: tuple[ProtocolSetting, ...]
     apply: Callable[[Mapping[str, str]], "Protocol"]
@@ -516,7 +520,7 @@ class ProtocolSettings:
 class Protocol:
     """One protocol over one transport with one encoding, such as `v2-rest`, with its codec and properties.
 
-    The codec consists of five pure functions:
+    The codec consists of five functions without side effects:
 
     | function | from | to | raises |
     |---|---|---|---|
@@ -530,9 +534,9 @@ class Protocol:
     name: str
     binding: TransportBinding
     patterns: tuple[str, ...]
-    """The paths that the protocol serves: `POST /v2/models/{model}/infer`.
+    """The paths that the protocol serves, such as `POST /v2/models/{model}/infer`.
 
-    Over gRPC, they are `/package.Service/Method`. The tuple is empty on byte streams."""
+    Over gRPC, paths have the form `/package.Service/Method`. On byte streams, the tuple is empty."""
     decode_request: DecodeRequest
     encode_response: EncodeResponse
     encode_error: EncodeError
@@ -540,47 +544,49 @@ class Protocol:
     decode_response: DecodeResponse
     traits: Traits = field(default_factory=Traits)
     batches: Mapping[str, Traits] = field(default_factory=dict)
-    """The values that a backend's key `batch` can have, with the protocol's Traits for each value.
+    """The possible values of a backend's key `batch`, with the protocol's Traits for each value.
 
     The first value is the default. The mapping is empty if the protocol has only one batch format."""
     payloads: tuple[str, ...] = ()
-    """The values that a route's key `payload` can have: encodings of a whole request.
+    """The possible values of a route's key `payload`, which are encodings of an entire request.
 
     The first value is the default. The tuple is empty if the protocol has only one encoding."""
     example: Example | None = None
-    """Returns an example command that users can run to request a model's metadata, for an address, a model and a
-    version.
+    """Returns an example command with which users can request a model's metadata. The arguments are an address, a model
+    and a version.
 
-    The version is empty unless the traits have `versions` and not `joined_versions`. Raises GatewayError if the
+    The version is empty, unless the traits have `versions` but not `joined_versions`. Raises GatewayError if the
     protocol cannot represent the name."""
     encode_end: Callable[[Request], Message | None] | None = None
     """Returns the message that ends a stream of responses, if the protocol defines one and the client requested it."""
     parsed_size: Callable[[Message], int] | None = None
-    """Returns the number of bytes of a message that the decoder parses, without raw tensor data, which it only
+    """Returns the number of a message's bytes that the decoder parses, excluding raw tensor data, which it only
     references.
 
-    The gateway decodes a message in a thread only if this number is large. If it is None, all bytes are parsed."""
+    The gateway decodes a message in a thread only if this number is large. If this function is None, all bytes are
+    parsed."""
     emulated_servers: Mapping[str, "Protocol"] = field(default_factory=dict)
-    """The values that a listener's key `flavor` can have, and for each value, the variant of the protocol that emulates
-    this server for clients.
+    """The possible values of a listener's key `flavor`, with the variant of the protocol that emulates this server for
+    clients.
 
     A listener without `flavor` uses the protocol itself."""
 
     describer: "Callable[[], DescribeOperation] | None" = None
     """Returns the function that describes the protocol's paths for OpenAPI documents.
 
-    If it is None, the module `openapi` in the protocol's folder describes the paths, if this module exists."""
+    If this is None, the module `openapi` in the protocol's folder describes the paths, provided that the module
+    exists."""
     settings: ProtocolSettings | None = None
     """Protocol-specific settings for listeners and backends."""
     relay: Relay | None = None
-    """Relays the protocol's calls without decoding them. If it is None, the gateway always decodes them."""
+    """Relays the protocol's calls without decoding them. If this is None, the gateway always decodes calls."""
     errors_pass: bool = True
-    """True if the client gets the error of an undecoded call unchanged.
+    """True if the client receives the error of an undecoded call unchanged.
 
-    If it is False, the client gets only the error's message."""
+    If this is False, the client receives only the error's message."""
 
     def with_settings(self, values: Mapping[str, str]) -> "Protocol":
-        """Return the protocol with these values of its `settings`. Raises SettingError."""
+        """Return the protocol with these values of its `settings`. Raises SettingError if a value is invalid."""
         return self.settings.apply(values) if values and self.settings is not None else self
 
     @property
@@ -596,7 +602,7 @@ class Protocol:
     def may_ask(self, operation: Operation) -> bool:
         """Return whether clients can request `operation`.
 
-        The result is False only for extensions that the protocol lacks."""
+        The result is False only for extensions that the protocol does not have."""
         return operation not in EXTENSION_OPERATIONS or operation in self.traits.servers.extensions
 
     @property
@@ -609,8 +615,8 @@ class Protocol:
 def without_codec(
     name: str, binding: TransportBinding = NO_HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None
 ) -> Protocol:
-    """Return a Protocol whose five functions raise NotImplementedError, for the gateway's internal requests, which have
-    no message, and for listeners that respond without creating a Request."""
+    """Return a Protocol whose five functions raise NotImplementedError. It is for the gateway's internal requests,
+    which have no message, and for listeners that respond without creating a Request."""
 
     def refuse(*_: object) -> Any:
         raise NotImplementedError(f"{name} has no codec")
@@ -639,8 +645,8 @@ def resolve_traits(
 ) -> tuple[str, Traits]:
     """Return a backend's `batch` (the default if it is empty), and the Traits of a backend with these endpoints.
 
-    If one of the servers has a single model, the Traits have no `companions`. With `trust_metadata`, they count the
-    servers' metadata as reliable."""
+    If one of the servers has a single model, `companions` is False in the Traits. If `trust_metadata` is True, the
+    Traits mark the servers' metadata as reliable."""
     batch, traits = resolve_batch(protocol, batch)
     models = traits.models
     if models.one_at is not None and any(map(models.one_at, endpoints)):

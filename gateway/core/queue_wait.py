@@ -1,11 +1,11 @@
-"""The time that a call waits in a queue. `routing` records it.
+"""The time that a call waits in queues. `routing` records this time.
 
-Responses contain the position and the time in the headers PLACE_HEADER and SECONDS_HEADER; the message of a timeout
+Responses contain the position and the time in the headers PLACE_HEADER and SECONDS_HEADER. The message of a timeout
 error also contains the time.
 
 The backend stores the wait in the context of the task that handles the request, and `exchange.answer` adds the wait to
 the response. Calls that run in their own tasks (batch rows, graph steps) store their waits in the contexts of these
-tasks. The caller starts such calls with `PartWaits`, which stores the longest wait for the request as a whole.
+tasks. The caller starts these calls with `PartWaits`, which stores the longest wait for the entire request.
 """
 
 import asyncio
@@ -22,9 +22,10 @@ from gateway.core.tasks import spawn
 T = TypeVar("T")
 
 PLACE_HEADER = "gateway-queue-place"
-"""The header or metadata key with the position at which the call joined the queue. 1 is the front of the queue."""
+"""The header or metadata key with the position at which the call joined the queue. Position 1 is the front of the
+queue."""
 SECONDS_HEADER = "gateway-queue-seconds"
-"""The header or metadata key with the seconds that the call waited in the queue."""
+"""The header or metadata key with the number of seconds that the call waited in the queue."""
 LATER = 1.0
 """Default number of seconds after which to retry a call that left the queue without a slot, if the duration of calls is
 unknown."""
@@ -35,14 +36,14 @@ _PLACE, _SECONDS = PLACE_HEADER.encode(), SECONDS_HEADER.encode()
 class QueueWait:
     """A wait in a queue.
 
-    `place` is the value of PLACE_HEADER; if there were several queues, the position in the first queue. `seconds` is
-    the total time. `until` is the end of the last wait, on the loop's clock.
+    `place` is the value of PLACE_HEADER. If the call waited in several queues, `place` is the position in the first
+    queue. `seconds` is the total time. `until` is the end of the last wait, on the loop's clock.
 
     `retry_after` is set if the call left the queue without a slot, so the gateway did not send it. A slot might be free
     after this number of seconds.
 
-    `since` is the start of the current wait, on the loop's clock. While it is set, `seconds` counts only earlier waits.
-    `parts_were_sent` is True if this is the wait of one part of a call, and the gateway has sent other parts."""
+    `since` is the start of the current wait, on the loop's clock. While this field is set, `seconds` counts only
+    earlier waits. `parts_were_sent` is True if the gateway has sent some parts of the call."""
 
     place: int
     seconds: float
@@ -57,8 +58,8 @@ queue_wait: ContextVar[QueueWait | None] = ContextVar("queue_wait", default=None
 
 
 def begin_wait(place: int) -> Token[QueueWait | None]:
-    """Record that the current task's request starts to wait at this position of a queue. At the end of the wait, call
-    `note_wait`. If the call did not wait after all, pass the result to `queue_wait.reset`."""
+    """Record that the current task's request starts to wait at the position `place` of a queue. At the end of the wait,
+    call `note_wait`. If the request did not need to wait, pass the result to `queue_wait.reset`."""
     before = queue_wait.get()
     seconds, were_sent = 0.0, False
     if before is not None:
@@ -68,7 +69,7 @@ def begin_wait(place: int) -> Token[QueueWait | None]:
 
 
 def note_wait(place: int, seconds: float, retry_after: float | None = None) -> None:
-    """Record that the current task's request has waited. Set `retry_after` if the request got no slot."""
+    """Record that the current task's request has waited. Set `retry_after` if the request did not get a slot."""
     before, were_sent = queue_wait.get(), False
     if before is not None:
         place, seconds, were_sent = before.place, before.seconds + seconds, before.parts_were_sent
@@ -79,21 +80,21 @@ def note_wait(place: int, seconds: float, retry_after: float | None = None) -> N
 
 
 def was_in_vain() -> bool:
-    """Return True if the current task's request waited but got no slot, so the gateway did not send it."""
+    """Return True if the current task's request waited but did not get a slot, so the gateway did not send it."""
     wait = queue_wait.get()
     return wait is not None and wait.retry_after is not None
 
 
 def note_sent() -> None:
-    """Record that the gateway has sent a part of the current task's request, even if the last wait ended without a
-    slot."""
+    """Record that the gateway has sent a part of the current task's request, even if the last wait ended without a slot
+    for another part."""
     wait = queue_wait.get()
     if wait is not None:
         queue_wait.set(replace(wait, retry_after=None, parts_were_sent=True))
 
 
 class PartWaits:
-    """The waits of calls that are parts of one request or that several requests share. `spawn` starts a separate task
+    """The waits of calls that are parts of one request, or that several requests share. `spawn` starts a separate task
     for each call."""
 
     __slots__ = ("_contexts",)
@@ -102,7 +103,7 @@ class PartWaits:
         self._contexts: list[Context] = []
 
     def spawn(self, part: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Start the task for a part, like `tasks.spawn`."""
+        """Start the task for a part in the same way as `tasks.spawn`."""
         context = copy_context()
         if queue_wait.get() is not None:
             context.run(queue_wait.set, None)
@@ -112,8 +113,8 @@ class PartWaits:
     def note(self, since: float = -inf, *, go_on: bool = False) -> None:
         """Record the longest wait of the parts as a wait of the current task's request.
 
-        The parts can still be waiting. The request joined the parts at `since`, on the loop's clock. `go_on` is True if
-        the parts continue even if the request has ended."""
+        Some parts can still be waiting. `since` is the time, on the loop's clock, when the request joined the parts.
+        `go_on` is True if the parts continue after the request has ended."""
         found = [each.get(queue_wait) for each in self._contexts]
         waits = [each for each in found if each is not None]
         if not waits:
@@ -129,7 +130,7 @@ class PartWaits:
 
 
 def _given_up(wait: QueueWait, now: float) -> QueueWait:
-    """Return `wait`, ended now without a slot; unchanged if it has already ended."""
+    """Return `wait` as a wait that ends now without a slot. If `wait` has already ended, return it unchanged."""
     if wait.since is None:
         return wait
     return QueueWait(wait.place, wait.seconds + now - wait.since, now, LATER)
@@ -152,9 +153,9 @@ def out_of_time(before: str, after: str = "", since: float = -inf) -> GatewayErr
 
 
 def tell_wait(error: Exception) -> None:
-    """If the call timed out before it was sent, add to `error` how long the call waited for its slot, and when to
-    retry. If the gateway sent parts of the call, remove the retry time of the part that got no slot. All other errors,
-    and errors of calls that did not wait, stay unchanged.
+    """If the call timed out before the gateway sent it, add to `error` how long the call waited for a slot, and when to
+    retry. If the gateway sent parts of the call, remove the retry time of the part that did not get a slot. All other
+    errors, and errors of calls that did not wait, stay unchanged.
 
     Call this in the task that handles the request."""
     wait = queue_wait.get()
@@ -170,8 +171,8 @@ def tell_wait(error: Exception) -> None:
 
 
 def with_wait(reply: Message, wait: QueueWait) -> Message:
-    """Return `reply` with the headers for `wait`. Also remove the wait from the context, because the same task can
-    start the next request on its connection."""
+    """Return `reply` with the headers for `wait`. The function also removes the wait from the context, because the same
+    task can start the next request on its connection."""
     queue_wait.set(None)
     about = (_PLACE, b"%d" % wait.place), (_SECONDS, b"%.3f" % wait.seconds)
     return replace(reply, headers=Headers((*reply.headers.raw, *about)))

@@ -1,5 +1,5 @@
-"""Check the URL of a Redis or Valkey server, and create a pool of connections to it. This module opens no connection,
-and imports the package `redis` only if the configuration contains the URL of a server."""
+"""Functions that check the URL of a Redis or Valkey server, and create a pool of connections to the server. The module
+opens no connections, and imports the package `redis` only if the configuration contains the URL of a server."""
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from redis.asyncio import BlockingConnectionPool
 
 CONNECTIONS = 32
-"""Maximum number of concurrent connections to a server. Additional queries wait for a connection."""
+"""Maximum number of concurrent connections to a server. When all connections are in use, queries wait for a free
+connection."""
 
 _SCHEMES = ("redis://", "rediss://", "unix://")
 
 
 def connection_pool(url: str) -> "BlockingConnectionPool":
-    """Return a pool of connections to the server at `url`. The pool opens connections when they are first used.
+    """Return a pool of connections to the server at `url`. The pool opens connections on first use.
 
     Raises:
         ValueError: `url` is not the URL of a Redis server.

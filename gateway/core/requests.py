@@ -1,4 +1,4 @@
-"""Canonical requests and responses. Codecs decode messages to them; routes and policies act on them."""
+"""Canonical requests and responses. Codecs decode messages to these objects, and routes and policies act on them."""
 
 import dataclasses
 import typing
@@ -20,16 +20,16 @@ from gateway.core.statistics import Measurements, Statistics
 from gateway.core.tensors import Parameters, Tensor
 
 _OBSERVING = frozenset({"record", "span", "calls_left"})
-"""The fields of a Request that a comparison ignores."""
+"""The fields of a Request that comparisons ignore."""
 
 CLASSIFICATION = "classification"
-"""The parameter of a RequestedOutput that asks for only the n largest values, as BYTES elements `value:index[:label]`
+"""The parameter of a RequestedOutput that requests only the n largest values, as BYTES elements `value:index[:label]`
 (the V2 classification extension)."""
 
 
 ATTACHMENT = "brpc attachment"
-"""The parameter of a request or response for the bytes that baidu_std sends next to a message, as a string with one
-character per byte (Latin-1). The name contains a space, so clients are unlikely to use it."""
+"""The parameter of a request or response for the bytes that baidu_std sends next to a message. The value is a string
+with one character per byte (Latin-1). Because of the space in the name, clients are unlikely to use the parameter."""
 
 
 @frozen
@@ -59,10 +59,10 @@ class Translate:
     bytes: BytesForm = "text"
     """Encoding of BYTES elements in JSON: as `text`, which must be UTF-8, or in `base64`."""
     payload: str = ""
-    """Encoding of the tensors in messages to the backend, if its protocol has several. For grps: `gtensors`,
+    """Encoding of the tensors in messages to the backend, if its protocol has several encodings. For grps: `gtensors`,
     `str_data`, `bin_data`, `gmap` or `ndarray`. For v1: `rows`, `named_rows`, `columns` or `named_columns`. For
     tfs-grpc, the method: `predict`, `classify` or `regress`. Default: the encoding that a client of the same protocol
-    sent, otherwise the first in this list."""
+    sent, otherwise the first encoding in this list."""
 
 
 DEFAULT_TRANSLATE = Translate()
@@ -72,15 +72,16 @@ DEFAULT_TRANSLATE = Translate()
 class Tries:
     """The rules for a call's attempts. An attempt sends the call to one endpoint.
 
-    Policies set the rules; the Backend follows them."""
+    Policies set the rules, and the Backend follows them."""
 
     seconds: float | None = None
-    """Maximum time of one attempt at its endpoint, in seconds. It includes connecting, but not waiting in a queue."""
+    """Maximum time of one attempt at its endpoint, in seconds. The time includes connecting, but not waiting in a
+    queue."""
     avoided: frozenset[str] = frozenset()
-    """The addresses of endpoints at which earlier attempts of the call failed or still run. The backend prefers other
-    endpoints."""
+    """The addresses of endpoints at which earlier attempts of the call failed or are still running. The backend prefers
+    other endpoints."""
     elsewhere: bool = False
-    """Never use an `avoided` endpoint and never wait in a queue. Refuse the call instead."""
+    """True if the backend must reject the call rather than use an `avoided` endpoint or wait in a queue."""
     places: list[str] | None = None
     """The addresses of endpoints with a running or failed attempt."""
 
@@ -97,9 +98,9 @@ class Tries:
 
 class CallsLeft:
     """The remaining number of calls that graph steps can make for one client request. `has_run` is True after the first
-    call.
+    of these calls.
 
-    All steps share it."""
+    All steps of the request share this object."""
 
     __slots__ = ("has_run", "number")
 
@@ -127,11 +128,11 @@ class Head(Struct, frozen=True):
 class Unread(Struct, frozen=True):
     """A client's message that the gateway sends to a server without decoding, because both use the same protocol.
 
-    - `message`: the client's message.
-    - `found`: the `found` of its Head.
-    - `read`: decodes the message after all, for a server that cannot accept the message unchanged. It raises the errors
-      of `decode_request`.
-    - `write`: encodes the response to a decoded message for the client's listener (`encode_response`).
+    - `message`: The client's message.
+    - `found`: The field `found` of the message's Head.
+    - `read`: Decodes the message for a server that cannot accept it unchanged. Raises the same errors as
+      `decode_request`.
+    - `write`: Encodes the response to a decoded message for the client's listener (`encode_response`).
     """
 
     message: Message
@@ -141,7 +142,8 @@ class Unread(Struct, frozen=True):
 
 
 class _NotRead:
-    """Stands for the content of a message that was not decoded. Any use is an error in the gateway's code."""
+    """A placeholder for the content of a message that was not decoded. Any use of this content is an error in the
+    gateway's code."""
 
     def _refuse(self, *_: object) -> typing.NoReturn:
         raise AssertionError(
@@ -165,7 +167,7 @@ class MissingNumbers(str):
 
 class NestedJson(str):
     """The JSON text of a parameter whose value is an object or a list. Only protocols with `Wire.nested_parameters`
-    write such values."""
+    write these values."""
 
     __slots__ = ()
 
@@ -184,7 +186,7 @@ class UnequalRows(str):
     """The `flaw` of a request without `inputs`, in which the rows of an input differ in length.
 
     A backend with one row per call (`Rows.ONE`) can accept these rows. For each input, `columns` contains either a
-    single tensor, or one tensor per row with a first dimension of 1."""
+    single tensor or one tensor per row. The first dimension of each row's tensor is 1."""
 
     __slots__ = ("columns",)
 
@@ -199,13 +201,14 @@ class UnequalRows(str):
 class Request(Struct, frozen=True):
     """One client request, independent of its protocol.
 
-    There are three groups of fields. The codec reads the fields up to `flaw` from the message. `exchange.decoded` sets
-    the fields from `listener` to `peer`, which describe the request's origin, for all protocols. The route and its
-    policies set the fields from `translate` on."""
+    The fields form three groups. The codec reads the fields up to `flaw` from the message. For all protocols,
+    `exchange.decoded` sets the fields from `listener` to `peer`, which describe the request's origin. The route and its
+    policies set the remaining fields, from `translate` on."""
 
     operation: Operation
     model: str = ""
-    """The model's name; empty if the client sent no model name. `version` works in the same way."""
+    """The model's name; empty if the client sent no model name. In the same way, `version` is empty if the client sent
+    no version."""
     version: str = ""
     id: str | None = None
     inputs: tuple[Tensor, ...] = ()
@@ -214,18 +217,19 @@ class Request(Struct, frozen=True):
     part: str = ""
     """The requested part of the metadata, in protocols that request metadata in parts (UM-Bridge)."""
     deadline: float | None = None
-    """The earlier of the deadline in the body and the transport's deadline, in seconds on the event loop's clock."""
+    """The earlier of the body's and the transport's deadline, in seconds on the event loop's clock."""
     origin: Message | None = None
     """The data that the codec needs to encode the response: the message, a subclass with more fields, a part of the
     message, or None. Only the protocol that set `origin` reads it."""
     schemaless: bool = False
-    """True if inputs and parameters are members of the same JSON object, so only the model's signature can tell which
-    is which. Until the signature is known, `parameters` contains all scalars, and `inputs` contains all lists, as flat
+    """True if inputs and parameters are members of the same JSON object, so only the model's signature distinguishes
+    them. Until the signature is known, `parameters` contains all scalars, and `inputs` contains all lists as flat
     tensors."""
     flaw: str = ""
-    """An error in the message (a string, MissingNumbers or NestedParameters) that the gateway reports later, in
-    protocols whose servers check the model's name first (UM-Bridge). So if the model is also unknown, the client gets
-    the error about the model. The gateway never sends a request with a flaw to a backend."""
+    """An error in the message (a string, MissingNumbers or NestedParameters) that the gateway reports only after
+    routing. In protocols whose servers check the model's name first (UM-Bridge), this means that the client receives
+    the error about an unknown model instead of the flaw. The bridge removes a flaw or rejects the request, so a request
+    with a flaw never reaches a backend."""
     listener: str = ""
     """The name of the listener that received the request."""
     protocol: str = ""
@@ -238,18 +242,19 @@ class Request(Struct, frozen=True):
     """The client's address, `host:port`; empty over unix sockets."""
     translate: Translate = DEFAULT_TRANSLATE
     time_limit: float | None = None
-    """The shortest of the `timeout` policies around the call, in seconds; None if no policy sets one."""
+    """The shortest limit of the `timeout` policies around the call, in seconds; None if no policy sets a limit."""
     tries: Tries | None = None
-    """The rules for attempts; None for the defaults."""
+    """The rules for the call's attempts; None for the default rules."""
     record: Record = UNRECORDED
-    """Records the progress of the request; UNRECORDED if nothing observes it. All attempts share it."""
+    """The Record of the request's progress; UNRECORDED if nothing observes the request. All attempts share this
+    Record."""
     span: Span | None = None
-    """The span that the request belongs to, if the record has spans: the attempt or, before the first attempt, the
-    graph step."""
+    """The span to which the request belongs, if the record has spans. This is the attempt or, before the first attempt,
+    the graph step."""
     principal: Principal | None = None
     """The authenticated client; None if its listener has no authentication."""
     calls_left: CallsLeft | None = None
-    """Set for graph steps; None for the client's own request."""
+    """The remaining number of calls for a graph step; None for the client's own request."""
     unread: Unread | None = None
     """The client's message, if the gateway sends it to the server without decoding.
 
@@ -260,8 +265,8 @@ class Request(Struct, frozen=True):
 
     @property
     def client(self) -> str:
-        """Return the key that identifies the client for fair sharing: the principal or, without one, the host (not the
-        port, because UM-Bridge clients use a new port for every call).
+        """The key that identifies the client for fair sharing: the principal or, without a principal, the host. The key
+        does not contain the port, because UM-Bridge clients use a new port for every call.
         """
         return self.peer.rpartition(":")[0] if self.principal is None else self.principal.name
 
@@ -284,7 +289,7 @@ class Response(Struct, frozen=True):
 
     `origin` and `schemaless` have the same meaning as in Request, with outputs instead of inputs.
 
-    `unread` is the whole reply to the client of an `unread` Request. In this case, all other fields are unknown.
+    For an `unread` Request, `unread` is the complete reply to the client. In this case, all other fields are unknown.
     """
 
     outputs: tuple[Tensor, ...] = ()
@@ -328,7 +333,7 @@ Answer: TypeAlias = (
 
 
 def refuse_parameters(parameters: Parameters, owner: str, why: str, *allowed: str) -> None:
-    """Refuse parameters that a server's protocol cannot represent.
+    """Check that a server's protocol can represent all parameters.
 
     `owner` is empty for the parameters of a request, or a text such as ` of input 'x'`. `why` continues the error's
     message.
@@ -342,7 +347,7 @@ def refuse_parameters(parameters: Parameters, owner: str, why: str, *allowed: st
 
 
 def refuse_parameters_of_inputs(request: Request, why: str) -> None:
-    """Refuse all parameters of inputs, except the one that the gateway adds. See `refuse_parameters`."""
+    """Reject all parameters of inputs, except the parameter that the gateway adds. See `refuse_parameters`."""
     for tensor in request.inputs:
         if tensor.parameters:
             refuse_parameters(tensor.parameters, f" of input {tensor.name!r}", why, GATEWAY_DATATYPE)

@@ -1,8 +1,8 @@
-"""Server-sent events (`text/event-stream`), a framing for streams of JSON: `data: {json}` and a blank line for each
-message.
+"""Server-sent events (`text/event-stream`), a framing for streams of JSON. Each message consists of `data: {json}` and
+a blank line.
 
 The writer uses the format of Triton, MLServer and the OpenAI API. The parser follows section 9.2.6 of the WHATWG HTML
-standard, and does not depend on how the stream is divided into pieces.
+standard. Its result does not depend on how the stream is divided into pieces.
 """
 
 from codecs import BOM_UTF8
@@ -16,17 +16,17 @@ HEADERS = Headers(((b"content-type", b"text/event-stream; charset=utf-8"),))
 
 
 def write_event(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """Return an event with the JSON text `parts` as its data, line by line; an empty tuple if `parts` is empty."""
+    """Return an event whose data is the JSON text in `parts`, line by line; an empty tuple if `parts` is empty."""
     if any(has_byte(each, b"\n") for each in parts):  # the event of a server that is relayed without decoding
         parts = (b"".join(parts).replace(b"\n", b"\ndata: "),)
     return (b"data: ", *parts, b"\n\n") if parts else ()
 
 
 class EventCutter:
-    """Splits a stream of bytes into events, and returns the data of each event, of at most `limit` bytes.
+    """Splits a stream of bytes into events, and returns each event's data, which can have at most `limit` bytes.
 
     The parser skips comments, fields other than `data`, and events without data. An event whose data is `end_mark` ends
-    the stream. The parser does not return this event, and refuses later events."""
+    the stream. The parser does not return this event, and rejects later events."""
 
     def __init__(self, limit: int, end_mark: bytes = b"") -> None:
         self._limit = limit
@@ -37,7 +37,7 @@ class EventCutter:
         self._data: list[bytes] = []
         """The data lines of the current event, whose end has not arrived."""
         self._size = 0
-        """The total length of these lines plus one byte per line, which also limits the number of empty lines."""
+        """The total length of these lines plus one byte per line, which limits the number of empty lines too."""
         self._after_return = False
         """True if the last byte was a carriage return. If a line feed follows, it is part of the same line end."""
         self._begun = False

@@ -1,8 +1,8 @@
-"""Spans: the steps in processing one request, stored in its Record (`Record.events`) if tracing or an explanation needs
-them. Otherwise no code in this module runs.
+"""Spans, which are the steps in processing one request. The request's Record stores spans (`Record.events`) if tracing
+or an explanation needs them. Otherwise, no code in this module runs.
 
-`TraceContext` is the request's position in a distributed trace, encoded in the headers `traceparent` and `tracestate`
-of W3C Trace Context.
+`TraceContext` is the request's position in a distributed trace. The headers `traceparent` and `tracestate` of W3C Trace
+Context encode this position.
 """
 
 import re
@@ -20,12 +20,12 @@ TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 MIRROR_SPAN = "mirror"
 """The span name for a mirrored call."""
 LONGEST_STATE = 512
-"""Maximum length of the `tracestate` that the gateway forwards, in characters (W3C Trace Context, section 3.3.1.5:
-should be at least 512)."""
+"""Maximum length of the `tracestate` that the gateway forwards, in characters. According to W3C Trace Context, section
+3.3.1.5, the limit should be at least 512."""
 LONGEST_ERROR = 1024
 """Maximum length of an error message in a span, in characters."""
 MOST_SPANS = 256
-"""Maximum number of spans of one request: a batch can make thousands of calls."""
+"""Maximum number of spans of one request. The limit is necessary because a batch can make thousands of calls."""
 
 # W3C Trace Context, section 3.2: version, trace id, parent id, flags; later versions can add fields after the flags.
 _TRACEPARENT = re.compile(rb"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
@@ -73,13 +73,14 @@ class Span:
 
 
 class Spanned(Protocol):
-    """A Record as the owner of its request's spans. `events` is None if nothing needs the spans."""
+    """A Record in its role as owner of the request's spans. `events` is None if nothing needs the spans."""
 
     events: list[Span] | None
 
 
 def begin(record: Spanned, name: str, parent: Span | None = None) -> Span:
-    """Return a new span that starts now. Add it to the record, unless the record already contains MOST_SPANS spans."""
+    """Return a new span that starts now, and add it to the record unless the record already contains MOST_SPANS
+    spans."""
     span = Span(name, parent, monotonic())
     if record.events is not None and len(record.events) < MOST_SPANS:
         record.events.append(span)
@@ -96,7 +97,7 @@ def note(record: Spanned, name: str, seconds: float, parent: Span | None = None)
 class Repeated:
     """One span for repeated work, such as encoding each response of a stream.
 
-    It lasts from the start of the first repetition to the end of the last one. Its facts are `times` (the number of
+    The span lasts from the start of the first repetition to the end of the last. Its facts are `times` (the number of
     repetitions) and `busy_seconds` (the total duration of the work). Use a `with` statement for each repetition."""
 
     def __init__(self, record: Spanned, name: str, parent: Span | None = None) -> None:
@@ -122,8 +123,8 @@ class Repeated:
 @frozen
 class TraceContext:
     """The position of a request in its trace. A trace contains the spans of one request in all services on its path.
-    `parent` is 0 at the root; `id` is the span of the request itself. `state` is the value of `tracestate`, which the
-    gateway forwards unchanged."""
+    `parent` is the id of the parent span, and is 0 at the root. `id` is the id of the request's own span. `state` is
+    the value of `tracestate`, which the gateway forwards unchanged."""
 
     trace: int
     parent: int
@@ -132,7 +133,7 @@ class TraceContext:
     state: bytes = b""
 
     def fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
-        """Return the headers for a backend call in `span` or, if it is None, in the request's own span."""
+        """Return the headers for a backend call in `span` or, if `span` is None, in the request's own span."""
         flags = b"01" if self.is_sampled else b"00"
         parent = b"00-%032x-%016x-%s" % (self.trace, self.id if span is None else span.id, flags)
         return [(TRACE_PARENT, parent), (TRACE_STATE, self.state)] if self.state else [(TRACE_PARENT, parent)]
@@ -143,12 +144,12 @@ _unsampled_parent: Callable[[], bytes] = map(
 ).__next__
 """Makes the `traceparent` of a new trace, with flags that ask downstream services not to sample the trace either.
 
-The ids consist of random digits for this process and a counter, which costs less than random ids. No service records
-them."""
+The ids consist of this process's random digits and a counter, because random ids would cost more. No service records
+these ids."""
 
 
 class Unsampled:
-    """The context of every request that starts a trace without sampling: each call to a backend gets a new trace id."""
+    """The context of every request that starts an unsampled trace. Each call to a backend has a new trace id."""
 
     is_sampled = False
 
@@ -161,9 +162,9 @@ UNSAMPLED = Unsampled()
 
 
 def read_context(parent: bytes, raw: Sequence[tuple[bytes, bytes]], sample: float) -> TraceContext | Unsampled:
-    """Return the context of a request with these headers; `parent` is the value of `traceparent`.
+    """Return the context of a request with these headers. `parent` is the value of `traceparent`.
 
-    If `parent` is missing or invalid, the request is the root of a new trace. The gateway samples such traces with the
+    If `parent` is missing or invalid, the request is the root of a new trace. The gateway samples new traces with the
     probability `sample`."""
     found = _TRACEPARENT.fullmatch(parent) if parent else None
     if found is None or (found[1] == b"00" and found[5]):

@@ -1,4 +1,4 @@
-"""Read datatypes and shapes in the notation of the configuration, such as `FP64 [-1, 4]`."""
+"""Functions that read datatypes and shapes in the notation of the configuration, such as `FP64 [-1, 4]`."""
 
 import re
 from reprlib import repr as shown
@@ -14,7 +14,7 @@ _LARGEST = 2**63 - 1
 
 
 def read_spec(name: str, text: object, *, foreign: bool = False) -> TensorSpec:
-    """Return the TensorSpec called `name` for a text such as `FP64 [-1, 4]`; -1 means any size.
+    """Return the TensorSpec with this `name` for a text such as `FP64 [-1, 4]`. In the shape, -1 means any size.
 
     `foreign` has the same meaning as in `read_datatype`.
 
@@ -33,7 +33,7 @@ def read_datatype(name: object, *, foreign: bool = False) -> Datatype:
     """Return the datatype with this name.
 
     If `foreign` is True, also accept names from other systems, such as `float32`. Raises DecodeError if the name is
-    unknown; the message suggests the likely datatype."""
+    unknown. The error message suggests the likely datatype."""
     datatype = DATATYPES.get(name) if isinstance(name, str) else None
     meant = meant_by(name) if isinstance(name, str) else None
     if foreign:

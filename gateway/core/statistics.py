@@ -26,7 +26,7 @@ class Statistics:
 class Metric(Enum):
     """A quantity that a Series measures.
 
-    Latencies are in milliseconds. Fractions and usage are in percent; 100% CPU usage is one core."""
+    Latencies are in milliseconds. Fractions and usage are in percent, and 100% CPU usage means one core."""
 
     REQUESTS = "requests that ended in the second"
     FAILED = "the share of these requests that failed"

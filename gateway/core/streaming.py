@@ -1,9 +1,9 @@
-"""Streams: `answer_stream` yields the replies to a client's messages, one by one, and `ask_stream` yields a backend's
-responses.
+"""The exchange of streams. `answer_stream` yields the replies to a client's messages one by one, and `ask_stream`
+yields a backend's responses.
 
-Consumers pull all messages. The transport pulls a message, writes it, waits until its peer has read it, and then pulls
-the next message, so a slow client slows the backend down. A generator closes when its consumer stops, so a client that
-disconnects ends the backend's stream.
+Consumers pull all messages. The transport pulls a message, writes it, waits until the peer has read it, and then pulls
+the next message. As a result, a slow client slows the backend down. A generator closes when its consumer stops, so the
+backend's stream ends when the client disconnects.
 """
 
 import asyncio
@@ -49,14 +49,15 @@ from gateway.core.transport import Connector, Destination, Select, StreamHandler
 from gateway.core.web_replies import web_error
 
 SECONDS_TO_END = 1.0
-"""Seconds that the gateway waits for a backend's stream to end after an error, before it cancels the stream."""
+"""Number of seconds that the gateway waits for a backend's stream to end after an error, before it cancels the
+stream."""
 
 
 async def answer_stream(
     messages: AsyncIterator[Message], protocol: Protocol, listener: ListenerSettings, select: Select
 ) -> AsyncGenerator[Message, None]:
-    """Yield the replies to a client's messages. The generator handles requests one after the other; an error ends only
-    its own request."""
+    """Yield the replies to a client's messages. The generator handles requests sequentially, and an error ends only its
+    own request."""
     async for message in messages:
         async with aclosing(answer_message(message, protocol, listener, select)) as replies:
             async for reply in replies:
@@ -125,7 +126,7 @@ async def _routed(
 ) -> tuple[Request, Destination]:
     """Return the Request in a client's message, and its Destination.
 
-    The Request is unread if it can be relayed without decoding."""
+    If the message can be relayed without decoding, the Request is unread."""
     if protocol.name in listener.relays and (head := unread(message, protocol, listener)) is not None:
         destination = select(head)
         if destination.relay is protocol.relay:
@@ -154,7 +155,7 @@ def _encoder(request: Request, protocol: Protocol, destination: Destination) -> 
 
 def _with_wait(reply: Message, protocol: Protocol) -> Message:
     """Return `reply`. Over HTTP, add the queue headers to the first reply after a wait. gRPC replies stay unchanged,
-    because a gRPC stream has one set of metadata for all its requests."""
+    because a gRPC stream has only one set of metadata for all requests."""
     wait = queue_wait.get()
     if wait is None:
         return reply
@@ -163,8 +164,8 @@ def _with_wait(reply: Message, protocol: Protocol) -> Message:
 
 
 def _own_deadline(request: Request, message: Message, protocol: Protocol) -> float | None:
-    """Return the deadline that this module must enforce. For gRPC call deadlines, return None, because the gRPC
-    transport itself ends the call with a status."""
+    """Return the deadline that this module must enforce. The result is None for a gRPC call's deadline, at which the
+    gRPC transport itself ends the call with a status."""
     is_deadline_of_call = isinstance(protocol.binding, GrpcBinding) and request.deadline == message.deadline
     return None if is_deadline_of_call else request.deadline
 
@@ -204,7 +205,7 @@ async def ask_stream(
     """Yield a backend's responses to one request, which has its own stream to the backend.
 
     Raises:
-        GatewayError: the errors of `exchange.ask`, even after some responses.
+        GatewayError: same as `exchange.ask`, even after some responses.
     """
     read, message = request, None
     if request.unread is not None:
@@ -247,8 +248,8 @@ async def ask_stream(
 async def _wait_for_end(replies: AsyncGenerator[Message, None]) -> None:
     """Wait for a stream to end by itself after an error.
 
-    Nearly all streams end immediately, and Triton 2.51 crashes if it receives a cancellation while it ends the
-    stream."""
+    Nearly all streams end immediately. Waiting is necessary because Triton 2.51 crashes if it receives a cancellation
+    while it ends the stream."""
     try:
         async with asyncio.timeout(SECONDS_TO_END):
             async for _ in replies:

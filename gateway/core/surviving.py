@@ -1,11 +1,12 @@
-"""Run many tasks, or a periodic task. If a task fails unexpectedly, log the exception and continue.
+"""Functions that keep many tasks, or a periodic task, running after an unexpected error. They log the exception, and
+the work continues.
 
     for connection in list(connections):
         with log_and_continue("the look at a connection"):
             connection.look_after()
 
-Without this, the first exception would stop a timer or loop for all of its items. Use it only for unexpected errors,
-because errors of normal operation have their own handlers.
+Without this module, the first exception would stop a timer or loop for all of its items. Use it only for unexpected
+errors, because errors of normal operation have their own handlers.
 """
 
 import asyncio
@@ -24,8 +25,9 @@ _lines = LogLimit(log, lines=1)
 
 @contextmanager
 def log_and_continue(what: str, *expected: type[Exception]) -> Iterator[None]:
-    """If the block raises an exception, end the block and log the exception with its traceback, at most once a minute
-    for each `what`. `expected` exceptions, cancellation and process exit are raised as usual."""
+    """Return a context that ends its block if the block raises an exception. The exception is logged with its
+    traceback, at most once a minute for each `what`. `expected` exceptions, cancellation and process exit are raised as
+    usual."""
     try:
         yield
     except Exception as error:
@@ -37,7 +39,7 @@ def log_and_continue(what: str, *expected: type[Exception]) -> Iterator[None]:
 async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
     """Wait for all awaitables in parallel.
 
-    Return the results of the successful awaitables, in order; `log_and_continue` logs each failure. If the caller is
+    Return the results of the successful awaitables in order. `log_and_continue` logs each failure. If the caller is
     cancelled, all tasks are cancelled."""
     found = await asyncio.gather(*waits, return_exceptions=True)
     results: list[T] = []

@@ -1,5 +1,5 @@
-"""Background tasks that the garbage collector cannot remove before they end. If no caller waits for a task, the module
-logs the task's error."""
+"""Background tasks that the garbage collector cannot remove before they end. If a task fails and no caller waits for
+it, the module logs the error."""
 
 import asyncio
 import logging
@@ -20,8 +20,8 @@ _running: set["asyncio.Task[Any]"] = set()
 
 
 def spawn(coroutine: Coroutine[Any, Any, T], context: Context | None = None) -> "asyncio.Task[T]":
-    """Start a task in a copy of the current context, or in `context`. Keep a reference to the task until it is done,
-    because the event loop itself keeps only a weak reference."""
+    """Start a task in a copy of the current context, or in `context`. The module keeps a reference to the task until it
+    is done, because the event loop keeps only a weak reference."""
     task = asyncio.get_running_loop().create_task(coroutine, context=context)
     keep(task)
     return task
@@ -34,12 +34,12 @@ def keep(task: "asyncio.Task[Any]") -> None:
 
 
 async def outlived_by(task: "asyncio.Task[T]") -> T:
-    """Wait for `task` and return its result. The task continues if the caller is cancelled.
+    """Wait for `task`, and return its result. If the caller is cancelled, the task continues.
 
-    If the caller was cancelled, the module logs the task's error (a GatewayError in one line). The module keeps a
-    reference to the task until it is done.
+    If the caller was cancelled and the task then fails, the module logs the error (a GatewayError in one line). The
+    module keeps a reference to the task until it is done.
 
-    `asyncio.shield` does the same with two more callbacks."""
+    `asyncio.shield` does the same, but with two more callbacks."""
     waiter: asyncio.Future[T] = task.get_loop().create_future()
     _running.add(task)
     task.add_done_callback(partial(_ended, waiter))
@@ -68,7 +68,7 @@ def _ended(waiter: "asyncio.Future[T]", task: "asyncio.Task[T]") -> None:
 
 
 def _log_unseen(error: BaseException | None) -> None:
-    """Log the error, if there is one, of a task that no caller waits for."""
+    """Log the error, if any, of a task for which no caller waits."""
     if isinstance(error, GatewayError):
         _lines.write("failed", logging.INFO, "an abandoned call failed: %s", error.message)
     elif error is not None:

@@ -28,8 +28,9 @@ _MAX_SPAN = 2**63 - 1
 
 
 def can_exist(shape: Shape, datatype: Datatype) -> bool:
-    """Return whether numpy can represent an array of this shape: without dimensions of 0, it must have fewer than 2^63
-    bytes. Only tensors without elements can exceed this limit, because the data of all other tensors exists in memory.
+    """Return whether numpy can represent an array of this shape. If dimensions of 0 are ignored, the array must have
+    fewer than 2^63 bytes. Only tensors without elements can exceed this limit, because the data of all other tensors
+    exists in memory.
     """
     return prod(size or 1 for size in shape) * (datatype.size or 1) <= _MAX_SPAN
 
@@ -38,11 +39,12 @@ class Tensor(Struct, frozen=True):
     """A named array: datatype, shape and data.
 
     - `name`: The tensor's name; empty if the message contained no name.
-    - `shape`: Contains no negative dimension and matches `data`; the code that creates a Tensor checks this.
-    - `data`: The elements in the raw format of V2: little-endian, row-major; BYTES elements as a u32 length and the
-      bytes.
+    - `shape`: The dimensions. No dimension is negative, and the shape matches `data`. The code that creates a Tensor
+      checks both.
+    - `data`: The elements in the raw format of V2: little-endian and row-major. A BYTES element consists of a u32
+      length and the bytes.
     - `content_type`: The tensor's encoding in protocols with several encodings, or empty. BYTES elements can be `text`,
-      `json`, `image`, `strings` (of JSON) or `base64`; numbers can be `json` or `npy`. The V2 content types without a
+      `json`, `image`, `strings` (of JSON) or `base64`. Numbers can be `json` or `npy`. V2 content types without a
       special encoding (`np`, `str`) are also possible.
     - `untyped`: True if the tensor came from JSON without a datatype. The datatype is INT64 or UINT64 if every literal
       was an integer, otherwise FP64.
@@ -58,8 +60,8 @@ class Tensor(Struct, frozen=True):
 
     @property
     def array(self) -> "np.ndarray[Any, Any]":
-        """Return a numpy view of `data` in `shape`; BYTES as an object array of bytes (never numpy `S`, which drops
-        NULs)."""
+        """A numpy view of `data` in `shape`. BYTES elements are an object array of bytes, because numpy's type `S`
+        drops trailing NULs."""
         if self.datatype is BYTES:
             elements = bytes_elements.unpack(self.data)
             flat = np.empty(len(elements), object)
@@ -79,7 +81,7 @@ def tensor_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def tensor(name: str, array: "np.ndarray[Any, Any]", datatype: Datatype | None = None) -> Tensor:
-    """Return a Tensor with the elements of `array`. By default, the array's dtype determines the datatype; strings and
+    """Return a Tensor with the elements of `array`. By default, the array's dtype determines the datatype. Strings and
     objects become BYTES.
 
     Raises:
@@ -102,7 +104,7 @@ def _to_bytes(element: object) -> bytes:
 
 
 def datatype_of(dtype: "np.dtype[Any]") -> Datatype:
-    """Return the V2 datatype for a numpy dtype of either byte order. Raises TypeError if there is none."""
+    """Return the V2 datatype for a numpy dtype of either byte order. Raises TypeError if V2 has no such datatype."""
     if dtype.kind in "SUO":
         return BYTES
     name = _NUMPY_NAMES.get(dtype.name)

@@ -1,8 +1,8 @@
 """Replies that come from a web server or a proxy instead of a model server: error pages, redirects, and errors without
 a message.
 
-Their bodies do not help clients, and do not identify the server. `exchange.ask` reports these replies with a message
-from this module, after the backend's name and address.
+The bodies of these replies do not help clients, and do not identify the server. `exchange.ask` reports the replies with
+the backend's name and address, followed by a message from this module.
 """
 
 import html
@@ -17,14 +17,14 @@ _LONGEST = 200
 _LONGEST_TITLE = 1000
 """Maximum size of a title with its tags, in bytes."""
 _MOST_READ = 16 * 2**10
-"""Maximum number of bytes of a page in which to search for a title."""
+"""Number of bytes at the start of a page in which to search for a title."""
 _TITLES = (b"title", b"h1")
-"""Elements that contain a page's title, the best first."""
+"""The elements that can contain a page's title, in order of preference."""
 _TAG = re.compile(r"<[^>]*>")
 _PAGES = (b"<!doctype html", b"<html")
 
 REDIRECTS = "; it redirects to "
-"""The start of the part of an error message that can contain hosts which are not in the configuration."""
+"""The start of the part of an error message that can contain hosts that are not in the configuration."""
 
 
 def is_called_html(reply: Message) -> bool:
@@ -33,16 +33,16 @@ def is_called_html(reply: Message) -> bool:
 
 
 def _is_page(reply: Message) -> bool:
-    """Return whether the body is HTML. The media type does not prove this, because some frameworks send every text as
+    """Return whether the body is HTML. The media type does not prove this, because some frameworks label every text as
     HTML."""
     beginning = bytes(memoryview(reply.body)[:64]).lstrip().lower()
     return beginning.startswith(_PAGES) or (beginning.startswith(b"<") and is_called_html(reply))
 
 
 def page_text(reply: Message) -> str:
-    """Describe a page by its title, for example `a web page (text/html), '500 Internal Server Error'`.
+    """Return a description of a page by its title, for example `a web page (text/html), '500 Internal Server Error'`.
 
-    The rest of the page can be long, and can reveal paths and variables of the server."""
+    The rest of the page is omitted, because it can be long, and can reveal the server's paths and variables."""
     page = bytes(memoryview(reply.body)[:_MOST_READ])
     found = next(filter(None, (_element(page, name) for name in _TITLES)), b"").decode("utf-8", "replace")
     title = " ".join(readable(html.unescape(_TAG.sub(" ", found))).split())
@@ -52,7 +52,8 @@ def page_text(reply: Message) -> str:
 def _element(page: bytes, name: bytes) -> bytes:
     """Return the content of the first element `name`, or empty bytes.
 
-    For any content, the time is linear in the size of the page. A regular expression would start again at each `<`."""
+    For any content, the time is linear in the size of the page. By contrast, a regular expression would start again at
+    each `<`."""
     lower = page.lower()
     start = lower.find(b"<" + name)
     begin = lower.find(b">", start) if start >= 0 else -1
@@ -73,7 +74,8 @@ def web_error(reply: Message, asked: str) -> str:
 
 
 def _redirect(reply: Message, asked: str) -> str:
-    """Return the part of the message about a redirect: its target, and the path to configure instead of `asked`."""
+    """Return the part of the message that describes a redirect: its target, and the path to configure instead of
+    `asked`."""
     location = readable(reply.headers.get("location")).replace("\n", " ").strip()[:_LONGEST]
     if not location:
         return ""

@@ -1,8 +1,9 @@
-"""Search for words in message bodies that are otherwise not parsed, at memory speed. The relays of protocols use it.
+"""Functions that search for words at memory speed, in message bodies that are otherwise not parsed. The protocols'
+relays use this module.
 
-`bytes.find` takes 0.5 us per KiB. For a single byte, it calls the C function `memchr`, which is 40 times faster. So in
-longer bodies, the module searches for a letter of the word that does not occur in numbers, and compares the word at
-each position of this letter.
+`bytes.find` takes 0.5 us per KiB. For a single byte, it calls the C function `memchr`, which is 40 times faster. In
+longer bodies, the module therefore searches for a letter of the word that does not occur in numbers. At each position
+of this letter, it compares the word.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,13 +15,13 @@ _SHORT = 1024
 _PIECE = 2**16
 """Size of one search step in a large body, in bytes. A copy of this size stays in the processor's cache."""
 _FIRST_PIECE = 4096
-"""Size of the first search step, for callers that search for one position after the next."""
+"""Size of the first search step in bytes, for callers that repeatedly search for the next position."""
 _MOST_LETTERS = 32
-"""Maximum number of occurrences of the letter without the word. If there are more, `bytes.find` is faster."""
+"""Maximum number of occurrences of the letter outside the word. For more occurrences, `bytes.find` is faster."""
 
 
 def has_word(body: Buffer, word: bytes, letter: int) -> bool:
-    """Return whether `word` is in `body`. `letter` is the position of a letter in the word that is rare in bodies."""
+    """Return whether `word` is in `body`. `letter` is the position, in the word, of a letter that is rare in bodies."""
     if type(body) is bytes:
         return word in body if len(body) < _SHORT else _has_word(body, word, letter)
     return any(_has_word(piece, word, letter) for piece in _pieces(body, len(word) - 1))
@@ -29,7 +30,7 @@ def has_word(body: Buffer, word: bytes, letter: int) -> bool:
 def has_any(body: Buffer, words: Sequence[tuple[bytes, int]]) -> bool:
     """Return True if `body` contains one of `words`.
 
-    Each word is paired with the position of its letter, as in `has_word`."""
+    Each word is paired with the position of its letter (see `has_word`)."""
     if type(body) is not bytes:
         longest = max(len(word) for word, _ in words)
         return any(_has_word(piece, *each) for piece in _pieces(body, longest - 1) for each in words)
@@ -51,7 +52,8 @@ def has_byte(body: Buffer, octets: bytes, start: int = 0) -> bool:
 
 
 def find_byte(body: Buffer, byte: bytes, start: int) -> int:
-    """Return the position of the first byte with this value in `body`, from `start` on, or -1."""
+    """Return the position of the first byte with this value in `body`, from `start` on; -1 if no byte has this
+    value."""
     if not isinstance(body, memoryview):
         return body.find(byte, start)
     size = _FIRST_PIECE
@@ -66,7 +68,7 @@ def find_byte(body: Buffer, byte: bytes, start: int) -> int:
 
 def _pieces(body: Buffer, overlap: int) -> Iterator[bytes | bytearray]:
     """Yield `body` in pieces that can be searched. Each piece begins with the last `overlap` bytes of the previous
-    one."""
+    piece."""
     if isinstance(body, bytes | bytearray):
         yield body
         return

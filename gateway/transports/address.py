@@ -1,5 +1,5 @@
-"""Parses the parts of endpoint addresses that all transports have in common: host names, IPv6 addresses, ports, socket
-paths. The `parse_address` of each transport calls these functions."""
+"""Functions that parse the common parts of endpoint addresses: host names, IPv6 addresses, ports, and socket paths. The
+`parse_address` of each transport calls these functions."""
 
 import re
 from ipaddress import IPv6Address
@@ -13,11 +13,11 @@ PORT_RANGE = "its port is not between 1 and 65535"
 
 
 class BadAddressError(ValueError):
-    """An invalid part of an address. The message describes the fault, for example "it has no port"."""
+    """A part of an address is invalid. The message describes the fault, for example "it has no port"."""
 
 
 def refuse(text: str, why: object, expected: str) -> NoReturn:
-    """Raise a ValueError for the invalid address `text`. Its message contains the reason (`why`) and the `expected`
+    """Raise a ValueError for the invalid address `text`. The message contains the reason (`why`) and the `expected`
     format."""
     raise ValueError(f"bad address {text!r}: {why}; {expected}")
 
@@ -33,8 +33,8 @@ def check_characters(text: str) -> None:
 
 
 def host_and_port(text: str, scheme: str = "") -> Address:
-    """Return the Address for `host:port` or `[IPv6]:port`, with host names in lower case and IPv6 addresses in
-    canonical form.
+    """Return the Address for `host:port` or `[IPv6]:port`, with a lowercase host name or the canonical form of the IPv6
+    address.
 
     Raises:
         BadAddressError: `text` is neither.
@@ -51,7 +51,7 @@ def host_and_port(text: str, scheme: str = "") -> Address:
 
 
 def host_name(text: str) -> str:
-    """Return the host name or IPv4 address `text`, in lower case.
+    """Return the host name or IPv4 address `text` in lowercase.
 
     Raises:
         BadAddressError: `text` is neither.
@@ -64,7 +64,7 @@ def host_name(text: str) -> str:
 
 
 def ipv6(text: str) -> str:
-    """Return the canonical form of the IPv6 address `text`, which was in brackets.
+    """Return the canonical form of the IPv6 address `text`, which is passed without its brackets.
 
     Raises:
         BadAddressError: `text` is not an IPv6 address, or has a zone.

@@ -1,4 +1,4 @@
-"""The base class for the listeners of all transports, which accepts clients, closes their connections, and counts."""
+"""The base class for the listeners of all transports. It accepts clients, closes their connections, and counts them."""
 
 import asyncio
 
@@ -12,10 +12,10 @@ from gateway.transports.tls import accepting
 
 
 class BaseListener:
-    """The part of a Listener that does not depend on the protocol, and does not handle requests."""
+    """The part of a Listener that does not depend on the protocol and does not handle requests."""
 
     address: str
-    """`host:port`, after the start."""
+    """The address as `host:port`, which is set by `start`."""
 
     def __init__(self, settings: ListenerSettings, connections: ListenerConnections | None, timeouts: Timeouts) -> None:
         self._connections = ListenerConnections.of(settings) if connections is None else connections
@@ -24,13 +24,13 @@ class BaseListener:
         self._accept_with(settings)
 
     def serve(self) -> asyncio.BaseProtocol:
-        """Return the connection for a new client, after the TLS handshake."""
+        """Return the connection object for a new client, after the TLS handshake."""
         raise NotImplementedError
 
     def _accept_with(self, settings: ListenerSettings) -> None:
         """Use these settings for clients that connect from now on."""
         self._is_bounded = self._connections.are_bounded(settings.limits)
-        """True if the listener limits requests or the age of connections, or sheds load."""
+        """True if the listener limits the requests or the age of connections, or sheds load."""
         self._accept = accepting(settings, self.serve, self._connections, self._timeouts)
 
     def _make_connection(self) -> asyncio.BaseProtocol:
@@ -39,7 +39,7 @@ class BaseListener:
         return connection
 
     async def start(self, address: Address) -> None:
-        """Bind, and accept connections.
+        """Bind the address, and accept connections.
 
         Raises:
             OSError: the address is in use, not allowed, or not an address of this machine.
@@ -56,8 +56,8 @@ class BaseListener:
             await stop_accepting(server, self._make_connection)
 
     async def drain(self, seconds: float) -> int:
-        """Accept no more connections, close open connections after their last reply, and terminate the rest after
-        `seconds`. Return the number of unanswered requests."""
+        """Accept no more connections, and close open connections after their last replies. After `seconds`, terminate
+        the remaining connections. Return the number of unanswered requests."""
         await self.stop_accepting()
         return await self._connections.end(seconds)
 

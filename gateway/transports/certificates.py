@@ -1,5 +1,5 @@
 """TLS contexts from certificate files, with the TLS versions and ciphers of Mozilla's intermediate profile. `assembly`
-creates them, and `tls` uses them.
+creates the contexts, and `tls` uses them.
 
 The module also explains failed handshakes in plain words.
 """
@@ -57,7 +57,7 @@ def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: S
 def client_context(files: TlsFiles = NO_FILES, *, verify: bool = True, alpn: Sequence[str] = ()) -> ssl.SSLContext:
     """Return the TLS context for handshakes with a backend.
 
-    Without `files.authorities`, the context trusts the CAs of the system.
+    Without `files.authorities`, the context trusts the system's CAs.
 
     Raises:
         CertificateError: a file is unreadable or unusable.
@@ -76,7 +76,7 @@ def client_context(files: TlsFiles = NO_FILES, *, verify: bool = True, alpn: Seq
 
 
 def faults(files: TlsFiles, authorities: FileKey) -> list[CertificateError]:
-    """Return one error for each unusable file, with the reason. `authorities` is the configuration key of the CA
+    """Return an error for each unusable file, with the reason. `authorities` is the configuration key of the CA
     file."""
     context, found = _context(ssl.PROTOCOL_TLS_SERVER, ()), []
     try:
@@ -143,8 +143,8 @@ def _load_authorities(context: ssl.SSLContext, path: str, key: FileKey) -> None:
 
 
 def _check_end(text: str, key: FileKey) -> None:
-    """Check that a file does not end inside a certificate, for example because another program is still writing it or
-    the disk is full. OpenSSL ignores an incomplete certificate."""
+    """Check that a file does not end inside a certificate, for example because another program is still writing the
+    file, or because the disk is full. The check is necessary because OpenSSL ignores an incomplete certificate."""
     if text.count("-----BEGIN ") != text.count("-----END "):
         raise CertificateError(key, "it ends within a certificate; write the whole file")
 
@@ -158,7 +158,7 @@ def _load_revocations(context: ssl.SSLContext, path: str) -> None:
 
 
 def refusal_text(error: ssl.SSLError, host: str = "") -> str:
-    """Return the reason why a handshake failed, in plain words. `host` is the expected name of the peer."""
+    """Return, in plain words, the reason for a failed handshake. `host` is the expected name of the peer."""
     if isinstance(error, ssl.SSLCertVerificationError):
         text = _UNVERIFIED.get(error.verify_code, f"its certificate is not accepted: {error.verify_message}")
         return text.format(host=host)

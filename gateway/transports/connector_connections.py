@@ -1,4 +1,5 @@
-"""The open connections of one connector, and a way to close all of them. The connectors of all transports use it."""
+"""The open connections of one connector, and a way to close all of them. The connectors of all transports use this
+module."""
 
 import asyncio
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ class Abortable(Protocol):
     """A connection that the connector can close immediately."""
 
     def abort(self) -> None:
-        """Close without sending the remaining data."""
+        """Close the connection without sending the remaining data."""
 
 
 C = TypeVar("C", bound=Abortable)
@@ -22,11 +23,11 @@ C = TypeVar("C", bound=Abortable)
 class ConnectorConnections(Generic[C]):
     """The set of a connector's open connections.
 
-    Each connection calls `opened` once its socket is connected and `lost` once the socket is closed.
+    Each connection calls `opened` when its socket is connected, and `lost` when the socket is closed.
 
-    If a connector opens a connection without `open`, it must call `lost` when the attempt fails or is cancelled. The
-    connection might already have called `opened`, and uvloop closes the socket of a cancelled attempt without notifying
-    the connection."""
+    If a connector opens a connection without `open`, the connector must call `lost` when the attempt fails or is
+    cancelled. The connection might already have called `opened`, and uvloop closes the socket of a cancelled attempt
+    without notifying the connection."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -43,9 +44,9 @@ class ConnectorConnections(Generic[C]):
         return len(self._open)
 
     async def open(self, connection: C, place: Address, secured: Secured | None) -> None:
-        """Connect `connection` to a TCP address or a unix socket, over TLS if `secured` is set.
+        """Connect `connection` to a TCP address or a unix socket. Use TLS if `secured` is set.
 
-        Raises the errors of `tls.connect`."""
+        Raises the same errors as `tls.connect`."""
         loop, protocol = asyncio.get_running_loop(), cast(asyncio.BaseProtocol, connection)
         try:
             if place.path:
@@ -65,7 +66,7 @@ class ConnectorConnections(Generic[C]):
             connection.abort()
 
     def lost(self, connection: C) -> None:
-        """Remove a connection whose socket is closed. Do nothing if it is not in the set."""
+        """Remove a connection whose socket is closed. Do nothing if the connection is not in the set."""
         self._open.discard(connection)
         if self.is_closed and not self._open:
             self._emptied.set()

@@ -1,4 +1,4 @@
-"""The errors for endpoints that are unreachable or do not respond in time, with the same messages for all
+"""The errors for endpoints that are unreachable or do not respond in time. The messages are the same for all
 transports."""
 
 import os
@@ -11,7 +11,7 @@ from gateway.transports.certificates import refusal_text
 
 
 def unreachable(text: str, *, sent: bool = False) -> TransportError:
-    """Return the error for a connection that failed to open or has ended."""
+    """Return the error for a connection that could not be opened or has ended."""
     return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=sent)
 
 
@@ -32,7 +32,8 @@ def deadline_passed(*, sent: bool = False) -> TransportError:
 
 
 def seconds_left(deadline: float | None, now: float) -> float | None:
-    """Return the seconds until `deadline`; None without a deadline. Both arguments are on the event loop's clock.
+    """Return the number of seconds until `deadline`; None without a deadline. Both arguments are on the event loop's
+    clock.
 
     Raises:
         TransportError: DEADLINE_EXCEEDED if the deadline has passed.
@@ -47,13 +48,13 @@ def seconds_left(deadline: float | None, now: float) -> float | None:
 def not_connected(
     error: OSError, host: str, seconds: float, limit: float | None = None, server_name: str = ""
 ) -> TransportError:
-    """Return the error for a failed connection attempt to `host`, which ended in `error` and had a limit of `seconds`.
+    """Return the error for a connection attempt to `host` that failed with `error` and had a limit of `seconds`.
 
     `server_name` is the expected name in the host's TLS certificate, if it differs from `host`.
 
-    If `seconds` is less than the connect timeout `limit`, the call's deadline has shortened the time. In this case, a
-    timeout is DEADLINE_EXCEEDED instead of UNAVAILABLE, because a short deadline does not mean that the endpoint is
-    unreachable."""
+    If `seconds` is less than the connect timeout `limit`, the call's deadline has shortened the attempt. In this case,
+    a timeout results in DEADLINE_EXCEEDED instead of UNAVAILABLE, because a short deadline does not mean that the
+    endpoint is unreachable."""
     if isinstance(error, TimeoutError):
         text = f"no connection within {seconds:.3g} s"
         if limit is None or seconds >= limit:
@@ -70,9 +71,10 @@ def not_connected(
 
 
 def _tls_advice(error: ssl.SSLError) -> str:
-    """Return the advice for a server certificate that the gateway or the client does not accept, or an empty string.
+    """Return advice about a server certificate that the gateway or the client does not accept. Without advice, the
+    result is empty.
 
-    The settings have the same names in the configuration and in the Python client."""
+    The settings in the advice have the same names in the configuration and in the Python client."""
     code = error.verify_code if isinstance(error, ssl.SSLCertVerificationError) else 0
     if code in (_SELF_SIGNED, *_UNKNOWN_CA):
         return "; check `ca`"
@@ -84,10 +86,11 @@ _SELF_SIGNED, _UNKNOWN_CA, _OTHER_NAME = 18, (19, 20, 21), (62, 64)
 
 
 def how_lost(error: Exception | None) -> str:
-    """Return the word for the way in which a connection ended, for messages such as "the connection was reset without a
+    """Return words that describe how a connection ended, for messages such as "the connection was reset without a
     reply".
 
-    A server that requires a different client certificate often reports this only with an alert after the handshake."""
+    A server that requires a different client certificate often reports the problem only with an alert after the
+    handshake."""
     if isinstance(error, ssl.SSLError):
         return f"ended by TLS ({refusal_text(error)})"
     return "closed" if error is None else "reset"
@@ -99,7 +102,7 @@ def not_resolved(host: str, error: socket.gaierror) -> TransportError:
 
 
 def _system_text(error: OSError) -> str:
-    """Return the operating system's error message without the event loop's prefix, such as `connection refused`."""
+    """Return the operating system's error message, such as `connection refused`, without the event loop's prefix."""
     # If a name has several addresses (localhost), asyncio joins their errors into one message without an errno.
     numbers = [error.errno] if error.errno else re.findall(r"\[Errno (\d+)\]", str(error))
     return os.strerror(int(numbers[0])).lower() if numbers else str(error)

@@ -1,6 +1,6 @@
-"""Decompresses bodies, for the connections of all transports.
+"""Functions that decompress bodies, for the connections of all transports.
 
-The functions count the memory in a Memory, and use a thread for work that would block the loop for long.
+The functions count the memory in a Memory, and use a thread for work that would block the loop for too long.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ from gateway.core.protocol import Framing, Limits
 from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody, Memory
 
 IN_THREAD = 256 * 2**10
-"""The maximum size of content, before and after decompression, to process without a thread, in bytes. Content of this
-size takes 1 ms."""
+"""The maximum size, in bytes, of content to process without a thread. The limit applies before and after decompression.
+Content of this size takes 1 ms."""
 
 
 def inflate(data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY) -> Buffer:
-    """Return `data`, decompressed. `coding` is a key of inflation.WBITS.
+    """Return the decompressed `data`. `coding` is a key of inflation.WBITS.
 
     Raises:
-        DecodeError, GatewayError: same as `inflation.inflated`; RESOURCE_EXHAUSTED (overloaded) if the process does not
-            have enough memory.
+        DecodeError, GatewayError: same as `inflation.inflated`; also RESOURCE_EXHAUSTED (overloaded) if the process
+        does not have enough memory.
     """
     arriving = ArrivingBody(inflation.max_inflated_size(len(data), limits), memory)
     for piece in inflation.inflated(data, coding, limits, what):
@@ -34,7 +34,7 @@ def inflate(data: Buffer, coding: str, limits: Limits, what: str, memory: Memory
 def inflate_small(
     data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY
 ) -> Buffer | None:
-    """Same as `inflate`, but return None if the content is too large to decompress without a thread."""
+    """Same as `inflate`, but returns None if the content is too large to decompress without a thread."""
     if len(data) > IN_THREAD:
         return None
     try:
@@ -68,7 +68,7 @@ def is_compressed(message: Message, framing: Framing) -> bool:
 async def inflate_message(
     message: Message, framing: Framing, limits: Limits, memory: Memory = PROCESS_MEMORY
 ) -> Message:
-    """Return `message` with its content decompressed. Raises the errors of the framing's `inflate`."""
+    """Return `message` with decompressed content. Raises the same errors as the framing's `inflate`."""
     assert framing.inflate is not None
     if len(message.parts[1]) <= IN_THREAD:
         try:

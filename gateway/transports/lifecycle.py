@@ -1,5 +1,5 @@
-"""The phases of a client's connection, the time limits of the phases, and the end of the connection. The server
-connections of all transports extend Lifecycle.
+"""The phases of a client's connection, their time limits, and the end of the connection. The server connections of all
+transports extend Lifecycle.
 
             first byte         head read            body read            reply being read by the client
       IDLE ────────────→ HEAD ───────────→ BODY ───────────→ ANSWERING ────────────────→ FLUSHING
@@ -8,7 +8,8 @@ connections of all transports extend Lifecycle.
       any phase ── last reply, or error reply ──→ LINGERING ──→ CLOSED
       any phase ── the client closed ───────────→ CLOSED
 
-A message without a body goes from HEAD to ANSWERING; a message that arrives in one piece goes from IDLE to ANSWERING.
+After a message without a body, the phase changes from HEAD to ANSWERING. After a message that arrives in one piece, it
+changes from IDLE to ANSWERING.
 
     phase      waits for                         at most (Timeouts)                          then
     IDLE       the first byte of a message       `first_byte`, later `idle`; `grace` while   close
@@ -49,7 +50,7 @@ from gateway.transports.tls import CLIENT_HELLO_TEXT, HELLO, IDENTITY
 
 
 class Phase(Enum):
-    """The phase of a connection, which depends on the events that the connection waits for. The module docstring shows
+    """The phase of a connection, which depends on the events for which the connection waits. The module docstring shows
     the order of the phases."""
 
     IDLE = "waiting for the next message"
@@ -78,8 +79,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     replies, and closing.
 
     A subclass receives messages and sends replies. It sets `_phase`, and sets `_alarm` to the time limit of the new
-    phase. It implements `reject` and `proceed`, and can extend the other public methods. This class, the listener and
-    the event loop call these methods in the situations that their docstrings describe."""
+    phase. The subclass implements `reject` and `proceed`, and can extend the other public methods. This class, the
+    listener and the event loop call these methods in the situations that the methods' docstrings describe."""
 
     HEAD_NAME = "the message's head"
     BODY_NAME = "the message"
@@ -87,7 +88,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
 
     _transport: asyncio.Transport
     _peer: str
-    """`host:port` of the client; empty on a unix socket."""
+    """The client's `host:port`; empty on a unix socket."""
     _identity: str = ""
     """The identity in the client certificate; empty without a certificate."""
 
@@ -107,18 +108,18 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._body_begun: float | None = None
         """The time when the connection began to wait for the rest of a message; None if it does not wait."""
         self._body_bytes = 0
-        """The number of bytes of this rest that have arrived."""
+        """The number of bytes of the rest of the message that have arrived."""
         self._writable = True
         self._progress: ReplyProgress | None = None
-        """The client's progress in reading the written data, since the gateway began to wait for the client."""
+        """The client's progress in reading the written data since the gateway began to wait for the client."""
         self._read: asyncio.Future[None] | None = None
-        """The future that `_until_read` waits for."""
+        """The future for which `_until_read` waits."""
         self._counted = 0
         """The number of bytes of unread replies that `memory` counts."""
         self._is_yielding = False
         """True if this connection waits until other connections have had their turn."""
         self._has_peer_ended = False
-        """True if the client has half-closed the connection, and only reads."""
+        """True if the client has half-closed the connection and only reads."""
 
     @property
     def awaits_client(self) -> bool:
@@ -130,14 +131,14 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     @property
     @abstractmethod
     def unanswered(self) -> int:
-        """The number of requests that have begun to arrive and whose replies are not completely passed to the operating
-        system."""
+        """The number of requests that have begun to arrive and whose replies have not been completely passed to the
+        operating system."""
 
     @abstractmethod
     def reject(self, error: GatewayError) -> None:
-        """Refuse the arriving message, because its end is unknown or not worth waiting for.
+        """Reject the arriving message, because its end is unknown or not worth waiting for.
 
-        Write an error reply, then linger."""
+        Write an error reply, and then linger."""
 
     @abstractmethod
     def proceed(self) -> None:
@@ -148,23 +149,23 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._is_yielding = False
 
     def reject_connection(self, error: GatewayError) -> None:
-        """Refuse the connection, because it exceeds a limit. Write an error reply, then linger."""
+        """Reject the connection, because it exceeds a limit. Write an error reply, and then linger."""
         self.reject(error)
 
     # The listener calls these.
 
     def drain(self) -> None:
-        """Close after the last reply. Close an idle connection after `Timeouts.grace`."""
+        """Close the connection after its last reply. Close an idle connection after `Timeouts.grace`."""
         self._idle_seconds = self._context.timeouts.grace
         if self._phase is Phase.IDLE:
             self._alarm.set(self._idle_seconds)
 
     def terminate(self) -> None:
-        """End all requests in flight, and close."""
+        """End all requests in flight, and close the connection."""
         self.abort()
 
     def abort(self) -> None:
-        """Close immediately, without sending the remaining data."""
+        """Close the connection immediately, without sending the remaining data."""
         self._transport.abort()
 
     # Callbacks of the event loop.
@@ -210,8 +211,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self.proceed()
 
     def _tls_mistake(self, received: Buffer) -> str:
-        """Return the error message for a client that began a TLS handshake on a listener without TLS; empty for any
-        other client."""
+        """Return the error message for a client that began a TLS handshake on a listener without TLS. For any other
+        client, the result is empty."""
         if bytes(received[: len(HELLO)]) != HELLO:
             return ""
         self._context.connections.log_mistake("hello", self._peer, CLIENT_HELLO_TEXT)
@@ -227,7 +228,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     # Time limits.
 
     def _await_body(self, received: int) -> None:
-        """Wait for more of the rest of the message, of which `received` bytes have just arrived."""
+        """Wait for more bytes of the message, of which `received` bytes have just arrived."""
         now, timeouts = self._loop.time(), self._context.timeouts
         if self._body_begun is None:
             self._body_begun, self._body_bytes = now, 0
@@ -253,8 +254,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._alarm.set(self._context.timeouts.write)
 
     async def _until_read(self) -> None:
-        """Wait until the client has read most of the written data, and at least until the loop's other tasks have had a
-        turn."""
+        """Give the loop's other tasks a turn, and then wait until the client has read most of the written data."""
         await asyncio.sleep(0)
         if not self._writable:
             self._read = self._loop.create_future()
@@ -287,9 +287,9 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
 
     @property
     def unread_bytes(self) -> int:
-        """The number of reply bytes that wait because the client reads too slowly.
+        """The number of reply bytes that are waiting because the client reads too slowly.
 
-        While the client keeps up, there are few such bytes, and the result is 0."""
+        While the client reads fast enough, only a few bytes are waiting, and the result is 0."""
         return 0 if self._writable else self._transport.get_write_buffer_size()
 
     def _count_unread(self) -> None:
@@ -313,7 +313,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     def linger(self) -> None:
         """Half-close the connection.
 
-        Until the client also closes it, drop the data that the client still sends, for at most `Timeouts.linger`. If
+        Drop the data that the client still sends until it also closes the connection, for at most `Timeouts.linger`. If
         the gateway closed the connection immediately, the operating system would send a reset, and a client that is
         still sending would lose the reply (RFC 9112, section 9.6). TLS connections cannot be half-closed, so the loop
         drops their remaining data. If the client has already closed its side, close the connection."""
@@ -333,14 +333,14 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
             self._transport.resume_reading()
 
     def _drop(self, size: int) -> None:
-        """Handle `size` bytes that arrived while lingering."""
+        """Handle `size` bytes that arrived in the phase LINGERING."""
         self._droppable_bytes -= size
         if self._droppable_bytes < 0:
             self.close()
 
     def close_idle(self) -> None:
-        """Close the connection, unless the next message has arrived and is still unread, which can happen because a
-        busy loop runs its timers before it reads."""
+        """Close the connection, unless the next message has arrived but has not been read. A busy loop can run this
+        timer before it reads the message."""
         sock = self._transport.get_extra_info("socket")
         if sock is None or sock.fileno() < 0:  # uvloop has not reported its end (`LOST_SECONDS`)
             self._context.connections.discard(self)
@@ -362,11 +362,12 @@ def _too_slow(text: str) -> GatewayError:
 # --- The planned end of a working connection, after which the client connects again ---
 
 _JITTER = 0.1
-"""The fraction by which maximum ages differ randomly, so clients that connected together do not reconnect together."""
+"""The fraction by which maximum ages differ randomly. Because of this jitter, clients that connected at the same time
+do not reconnect at the same time."""
 
 
 class Lifespan:
-    """The lifespan of one connection, which began at `now`, according to `limits.requests_per_connection` and
+    """The lifespan of one connection, which begins at `now` and is limited by `limits.requests_per_connection` and
     `limits.connection_age`."""
 
     __slots__ = ("_requests_left", "_timer", "ends_at")
@@ -379,12 +380,13 @@ class Lifespan:
         self._timer: asyncio.TimerHandle | None = None
 
     def is_last(self, now: float) -> bool:
-        """Return True if the current request is the connection's last one. Call this once for each request."""
+        """Return True if the current request is the connection's last. Call this method once for each request."""
         self._requests_left -= 1
         return self._requests_left <= 0 or now >= self.ends_at
 
     def call_at(self, loop: asyncio.AbstractEventLoop, when: float, end: Callable[[], None]) -> None:
-        """Call `end` at the time `when`, unless it is infinite. This replaces a previously scheduled call."""
+        """Call `end` at the time `when`, unless this time is infinite. This call replaces a previously scheduled
+        call."""
         self.stop()
         self._timer = loop.call_at(when, end) if when < math.inf else None
 

@@ -1,11 +1,11 @@
-"""The open connections of one listener. The module decides which connections to admit, and ends connections.
+"""The open connections of one listener. The module admits connections, and ends them.
 
     serving ──announce_end──→ ending ──drain──→ draining ──all closed, or time over──→ no connections
 
 While `ending`, the gateway serves all requests. If the protocol supports it, replies announce that the connection will
 close. While `draining`, the listener accepts no connections, and each connection closes after its last reply. Idle
-connections stay open for `Timeouts.grace`, because a request that the client has already sent would be lost if the
-connection closed immediately.
+connections stay open for `Timeouts.grace`. If they closed immediately, a request that the client has already sent would
+be lost.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ DEFAULT_LIMIT = 10_000
 DEFAULT_HANDSHAKES = 500
 """The maximum number of parallel TLS handshakes.
 
-Together they take 50 MiB. They end within a second unless their clients stall."""
+In total, these handshakes take 50 MiB of memory. They end within a second, unless their clients stall."""
 LOST_SECONDS = 1.0
-"""Seconds that the gateway waits for the event loop to report the end of terminated connections. uvloop does not report
-the end if a client closes its connection in the same turn in which a signal arrives."""
+"""Number of seconds that the gateway waits for the event loop to report the end of terminated connections. uvloop does
+not report the end if a client closes its connection in the same turn in which a signal arrives."""
 _MIN_RESERVED = 64
 _RESERVED_SHARE = 10
 
@@ -57,14 +57,15 @@ def descriptors() -> int:
 
 
 def reserve(available: int) -> int:
-    """Return the number of `available` descriptors to reserve for backends, the health and status ports, and files."""
+    """Return how many of the `available` descriptors to reserve for backends, the health and status ports, and
+    files."""
     return max(_MIN_RESERVED, available // _RESERVED_SHARE)
 
 
 class ClientConnections:
-    """Counts the open connections of each client, which can have at most `limit`. If `limit` is None, nothing is
-    counted. Clients without an address are never counted. When a client's last connection closes, its entry is
-    removed."""
+    """Counts the open connections of each client. A client can have at most `limit` connections. If `limit` is None,
+    nothing is counted. Clients without an address are never counted. When a client's last connection closes, the
+    client's entry is removed."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
@@ -78,22 +79,22 @@ class ClientConnections:
         return self.limit is not None and self._open.get(client, 0) >= self.limit
 
     def add(self, client: str) -> None:
-        """Count one more connection."""
+        """Add one connection to the count."""
         if client and self.limit is not None:
             self._open[client] = self._open.get(client, 0) + 1
 
     def remove(self, client: str) -> None:
-        """Count one connection less. Connections that were opened while there was no limit are ignored."""
+        """Remove one connection from the count. Connections that were opened while no limit was set are ignored."""
         left = self._open.pop(client, 0) - 1
         if left > 0:
             self._open[client] = left
 
 
 class Handshakes:
-    """Limits TLS handshakes to `limit` at the same time.
+    """Limits the number of parallel TLS handshakes to `limit`.
 
     All other handshakes wait for their turn, in the order of their arrival. A handshake takes about 100 KiB of memory.
-    A handshake is cancelled `Timeouts.handshake` seconds after the client connects."""
+    It is cancelled `Timeouts.handshake` seconds after the client connects."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -101,9 +102,9 @@ class Handshakes:
         self._waiting: dict[Callable[[], None], None] = {}
 
     def enter(self, begin: Callable[[], None]) -> None:
-        """Call `begin` when it is its turn: now, or after other handshakes have ended.
+        """Call `begin` when the handshake's turn comes, either now or after other handshakes have ended.
 
-        The caller must call `end` afterwards."""
+        After the handshake, the caller must call `end`."""
         self._waiting[begin] = None
         self._begin_waiting()
 
@@ -125,30 +126,30 @@ class Handshakes:
 
 
 PORT_CONNECTIONS = 64
-"""Maximum number of open connections on each health, status and scaler port. Above the limit, a new connection replaces
-the oldest connection that waits for its client, so every probe gets a connection."""
+"""Maximum number of open connections on each health, status and scaler port. Above this limit, a new connection
+replaces the oldest connection that waits for its client, so every probe is accepted."""
 
 
 class ConnectionLimit:
     """The limits for client connections that several listeners share: `limit` in total, and `per_client` for each
-    client. If `makes_room` is True, a new connection above the limit replaces the oldest connection that waits for its
-    client, if there is one."""
+    client. If `makes_room` is True, a new connection above the limit replaces the oldest connection, if any, that waits
+    for its client."""
 
     def __init__(self, limit: int, per_client: int | None = None, *, makes_room: bool = False) -> None:
         self.limit = limit
         self.makes_room = makes_room
         self.clients = ClientConnections(per_client)
         self.shedding: Shedding | None = None
-        """Refuses work while the process is overloaded. Set this field before you create listeners."""
+        """Rejects work while the process is overloaded. Set this field before you create listeners."""
         self.handshakes = Handshakes(DEFAULT_HANDSHAKES)
         self.open = 0
         self.being_refused = 0
-        """The number of refused connections that stay open until their clients have read the error."""
+        """The number of rejected connections that stay open until their clients have read the error."""
 
     def fit(self, configured: int) -> None:
         """Set the limit to `configured`.
 
-        If the operating system allows fewer descriptors, set a lower limit and log a warning."""
+        If the operating system allows fewer descriptors, set a lower limit, and log a warning."""
         available = descriptors()
         self.limit = min(configured, max(1, available - reserve(available)))
         if self.limit < configured:
@@ -162,7 +163,8 @@ class ConnectionLimit:
 
     @property
     def max_being_refused(self) -> int:
-        """The maximum number of refused connections that can stay open: a quarter of the reserved descriptors."""
+        """The maximum number of rejected connections that can stay open, which is a quarter of the reserved
+        descriptors."""
         return reserve(descriptors()) // 4
 
 
@@ -179,19 +181,19 @@ class Admission(Enum):
 
 
 class AcceptedConnection(typing.Protocol):
-    """The interface of a connection for ListenerConnections."""
+    """The interface through which ListenerConnections uses a connection."""
 
     @property
     def unanswered(self) -> int:
-        """The number of requests that have begun to arrive and whose replies are not completely passed to the operating
-        system."""
+        """The number of requests that have begun to arrive and whose replies have not been completely passed to the
+        operating system."""
 
     @property
     def awaits_client(self) -> bool:
         """True if the gateway waits for the client to send or read."""
 
     def drain(self) -> None:
-        """Close after the last reply."""
+        """Close the connection after its last reply."""
 
     def terminate(self) -> None:
         """End all requests in flight. Close the connection immediately, or after the client has received the error."""
@@ -200,8 +202,8 @@ class AcceptedConnection(typing.Protocol):
 class ListenerConnections:
     """The open connections of the listener `name`.
 
-    There are at most `limit` connections, at most `per_client` for each client (None means that the listener has no
-    such limit), and together with other listeners at most `shared_limit`."""
+    The listener can have at most `limit` connections in total, and `per_client` connections for each client (None means
+    no limit of this kind). `shared_limit` limits the connections of this listener and other listeners together."""
 
     def __init__(
         self,
@@ -211,11 +213,11 @@ class ListenerConnections:
         per_client: int | None = None,
     ) -> None:
         self.refused = 0
-        """The number of connections that have been refused or dropped since the start."""
+        """The number of connections that have been rejected or dropped since the start."""
         self.unrecognised = 0
         """The number of connections to a shared address whose clients used an unknown protocol."""
         self.ending = False
-        """True if replies announce that their connection will close."""
+        """True if replies announce that their connections will close."""
         self.draining = False
         """True if each connection closes after its last reply."""
         self._name = name
@@ -223,11 +225,11 @@ class ListenerConnections:
         self._shared_limit = shared_limit
         self._clients = ClientConnections(per_client)
         self._open: dict[AcceptedConnection, GatewayError | None] = {}
-        """The open connections. For a refused connection, the value is the reason."""
+        """The open connections. For a rejected connection, the value is the reason."""
         self._accepted: dict[AcceptedConnection, str] = {}
-        """The accepted connections, with the client of each if there are limits per client."""
+        """The accepted connections. If any per-client limit is set, the value is the connection's client."""
         self._created: WeakSet[object] = WeakSet()
-        """The connections that the event loop has created but not announced yet (`connection_made`)."""
+        """The connections that the event loop has created but not announced (`connection_made`) yet."""
         self._limited_log = LogLimit(log, lines=1)
         self._emptied = asyncio.Event()
 
@@ -236,23 +238,23 @@ class ListenerConnections:
 
     @property
     def accepted(self) -> int:
-        """The number of accepted connections that are open; safe to read from any thread."""
+        """The number of accepted connections that are open. Any thread can read this property."""
         return len(self._accepted)
 
     @property
     def unanswered(self) -> int:
-        """The number of requests in flight on all connections; safe to read from any thread."""
+        """The number of requests in flight on all connections. Any thread can read this property."""
         return sum(each.unanswered for each in tuple(self._accepted))
 
     def add_created(self, connection: object) -> None:
-        """Add a connection that the event loop is about to announce, so a reload in the meantime also affects it."""
+        """Add a connection that the event loop is about to announce. `renew` then includes this connection."""
         self._created.add(connection)
 
     def renew(self, settings: ListenerSettings) -> tuple[object, ...]:
         """Change the listener's name and limits.
 
-        Return the open connections, including connections that open in the next turn of the loop. If a limit is lower
-        than before, excess connections stay open."""
+        Return the open connections, including connections that open in the next turn of the loop. If a limit becomes
+        lower, excess connections stay open."""
         limits = settings.limits
         self._name, self._limit, self._clients.limit = settings.name, limits.connections, limits.connections_per_client
         return (*self._open, *self._created)
@@ -264,7 +266,8 @@ class ListenerConnections:
         return cls(settings.name, limits.connections, shared_limit, limits.connections_per_client)
 
     def are_bounded(self, limits: Limits) -> bool:
-        """Return whether a listener with these limits limits the requests or the age of connections, or sheds load."""
+        """Return whether the limits restrict the requests or the age of connections, or whether the listener sheds
+        load."""
         return limits.ends_connections or self.shedding is not None
 
     @property
@@ -274,13 +277,13 @@ class ListenerConnections:
 
     @property
     def shedding(self) -> Shedding | None:
-        """The load shedding; None if it is not configured."""
+        """The load shedding of the process; None if it is not configured."""
         return self._shared_limit.shedding
 
     def admit(self, connection: AcceptedConnection, peer: str = "") -> Admission:
         """Count a new connection from `peer` (`host:port`, empty on unix sockets), and decide whether to accept it.
-        After every decision, the caller must call `discard` when the connection is closed. For a connection that was
-        handed over, return the previous decision."""
+        Regardless of the decision, the caller must call `discard` when the connection is closed. For a connection that
+        was handed over, return the previous decision."""
         if connection in self._open:
             return self._admitted(connection)
         self._created.discard(connection)
@@ -314,13 +317,13 @@ class ListenerConnections:
         return Admission.ACCEPTED
 
     def why_refused(self, connection: AcceptedConnection) -> GatewayError:
-        """Return the error for the client of a refused connection."""
+        """Return the error for the client of a rejected connection."""
         refused = self._open[connection]
         assert refused is not None
         return refused
 
     def _refused(self, client: str) -> GatewayError | None:
-        """Return the error with which to refuse a new connection from `client`; None to accept it."""
+        """Return the error with which to reject a new connection from `client`; None to accept the connection."""
         shared = self._shared_limit
         if self._limit is not None and len(self._accepted) >= self._limit:
             return self._too_many(f"limits.connections of the listener ({self._limit})")
@@ -385,8 +388,8 @@ class ListenerConnections:
                 connection.drain()
 
     async def end(self, seconds: float) -> int:
-        """Wait up to `seconds` for all connections to close, then terminate the rest. Return the number of unanswered
-        requests."""
+        """Wait up to `seconds` for all connections to close, and then terminate the rest. Return the number of
+        unanswered requests."""
         try:
             async with asyncio.timeout(seconds):
                 await self._until_empty()

@@ -1,10 +1,10 @@
-"""Counts the memory that message bodies use in this process, and provides buffers that grow with the received data.
+"""Counters for the memory that message bodies use in this process, and buffers that grow with the received data.
 
 The following items count against `limits.memory`:
 
 - a request or reply body of at least MIN_COUNTED bytes, compressed or decompressed. Each byte counts from its arrival
-  until the last view of the body is freed;
-- a written reply until the client reads it;
+  until the last view of the body is freed.
+- a written reply, until the client reads it.
 - other memory of a client's connection (`ConnectionMemory`) that exceeds UNCOUNTED bytes per connection: heads,
   messages that wait for their turn, and calls with their small bodies.
 
@@ -44,34 +44,34 @@ log = logging.getLogger(__name__)
 MIN_COUNTED = 16 * 2**10
 """Minimum size of a body to count, in bytes. Counting costs about 1 us, which is too much for smaller bodies."""
 UNCOUNTED = 64 * 2**10
-"""Size in bytes up to which a connection's `ConnectionMemory` is not counted, so one small call at a time needs no
-counting."""
+"""Size in bytes up to which a connection's `ConnectionMemory` is not counted. A connection with one small call at a
+time therefore needs no counting."""
 FIELD_BYTES = 200
-"""The memory for a header field in addition to its text, in bytes: two byte strings, a pair, and entries in a list and
+"""The memory, in bytes, for a header field in addition to its text: two byte strings, a pair, and entries in a list and
 in a dictionary."""
 CALL_BYTES = 32 * 2**10
-"""The memory for a waiting call with a body below MIN_COUNTED, in bytes: the task, the request in the formats of the
-client and the backend, and the call's part of a connection to a model server."""
+"""The memory, in bytes, for a waiting call with a body below MIN_COUNTED. It includes the task, the request in the
+formats of the client and the backend, and the call's part of a connection to a model server."""
 _WAITING_BYTES = 512
 """The memory for a waiting message in addition to its content, in bytes."""
 FIRST_BUFFER = 2**20
-"""The size of the first buffer for a body that is larger, in bytes.
+"""The size, in bytes, of the first buffer for a larger body.
 
-The second buffer has the body's full size. The kernel allocates memory at the first write: usually a page, but 2 MiB at
-a time for arrays of 4 MiB and more. Therefore the large array is created only after 1 MiB has arrived."""
+The second buffer has the body's full size. The kernel allocates memory at the first write, usually one page at a time,
+but 2 MiB at a time for arrays of at least 4 MiB. Therefore, the large array is created only after 1 MiB has arrived."""
 STEP = 64 * 2**10
-"""The number of bytes per step in which Memory counts an arriving body."""
+"""The size, in bytes, of the steps in which Memory counts an arriving body."""
 
 TRIM_SECONDS = 5.0
 WORTH_TRIMMING = 32 * 2**20
 """The number of freed bytes after which the gateway returns free memory to the operating system."""
 
 FROM_KERNEL = 4 * 2**20
-"""The minimum size of an array with its own pages, in bytes. These pages return to the kernel as soon as the array is
+"""The minimum size, in bytes, of an array with its own pages. These pages return to the kernel as soon as the array is
 freed."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-"""The constants of malloc.h."""
+"""The parameters of `mallopt` in malloc.h."""
 
 _STATM = Path("/proc/self/statm")
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -80,13 +80,13 @@ _Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 
 class Memory:
-    """Counts the memory of message bodies, and refuses a body that would exceed `limit` bytes. The class is
+    """Counts the memory of message bodies, and rejects a body that would exceed `limit` bytes. The class is
     thread-safe."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.per_client: int | None = None
-        """The maximum number of bytes for one client's messages; None means that only the total limit applies."""
+        """The maximum number of bytes for one client's messages. None means that only the total limit applies."""
         self._clients: weakref.WeakValueDictionary[str, ClientMemory] = weakref.WeakValueDictionary()
         self._limited_log = LogLimit(log, lines=1)
         self.peak = 0
@@ -96,13 +96,13 @@ class Memory:
         self._used = 0
         self._lock = threading.Lock()
         self._freed: deque[int] = deque()
-        """Sizes that were freed but are not subtracted yet. A finalizer can run anywhere, even while its thread holds
-        the lock, so finalizers only append to this deque."""
+        """Sizes that were freed but have not been subtracted yet. A finalizer can run anywhere, even while its thread
+        holds the lock, so finalizers only append to this deque."""
 
     def of_client(self, peer: str) -> "Memory":
         """Return the counter for messages from the client at `peer` (`host:port`).
 
-        If there is a limit per client and the client has an address, the result is a ClientMemory, which all of the
+        If a limit per client is set and the client has an address, the result is a ClientMemory, which all of the
         client's connections share."""
         client = client_of(peer) if self.per_client is not None else ""
         if self.per_client is None or not client:
@@ -113,7 +113,7 @@ class Memory:
         return found
 
     def warn(self, key: str, text: str, *values: object) -> None:
-        """Log that the gateway refuses a message, at most once a minute for each `key`."""
+        """Log that the gateway rejects a message, at most once a minute for each `key`."""
         self._limited_log.write(key, logging.WARNING, text, *values)
 
     @property
@@ -123,7 +123,7 @@ class Memory:
             return self._settle()
 
     def check(self, size: int) -> None:
-        """Check that there is space for a body of `size` bytes, before any of it arrives.
+        """Check that enough memory is left for a body of `size` bytes, before any part of the body arrives.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if the body would exceed the limit.
@@ -146,8 +146,8 @@ class Memory:
             self._set_used(used)
 
     def count(self, size: int) -> None:
-        """Count `size` bytes that are already in memory, even above the limit. After that, later bytes can be
-        refused."""
+        """Count `size` bytes that are already in memory, even above the limit. As a result, later bytes can be
+        rejected."""
         with self._lock:
             self._set_used(self._settle() + size)
 
@@ -193,7 +193,7 @@ class Memory:
 
 
 class ClientMemory(Memory):
-    """Counts the memory for the messages of one `client`, both against its own `limit` and in `whole`. The object
+    """Counts the memory for the messages of one `client`, both against the client's `limit` and in `whole`. The object
     exists while the client has a connection or a message in memory."""
 
     def __init__(self, whole: Memory, client: str, limit: int) -> None:
@@ -241,14 +241,14 @@ class ClientMemory(Memory):
 
 
 class _End(weakref.ref["_Bytes"]):
-    """Calls `then` when its array is freed. An `_End` takes 0.8 us; `weakref.finalize` takes 2.6 us."""
+    """Calls `then` when its array is freed. An `_End` takes 0.8 us, compared with 2.6 us for `weakref.finalize`."""
 
     __slots__ = ("then",)
     then: Callable[[], None]
 
 
 _ends: dict[int, _End] = {}
-"""Keeps the references alive, because a reference that is freed before its array makes no callback."""
+"""Keeps the references alive, because a reference that is freed before its array never calls back."""
 
 
 def _at_the_end_of(array: _Bytes, then: Callable[[], None]) -> None:
@@ -262,7 +262,7 @@ def _ended(end: "weakref.ref[_Bytes]") -> None:
 
 
 def cgroup_memory() -> int | None:
-    """Return the memory limit of the process's cgroup, in bytes; None if there is no limit below the machine's
+    """Return the memory limit of the process's cgroup, in bytes; None if the cgroup has no limit below the machine's
     memory."""
     limit = machine_memory()
     return limit if limit < physical_memory() else None
@@ -278,14 +278,15 @@ def resident_memory() -> int:
 
 
 def physical_memory() -> int:
-    """Return the memory of the machine, in bytes."""
+    """Return the machine's memory, in bytes."""
     if not hasattr(os, "sysconf"):  # on Windows: a size that every machine has
         return 4 << 30
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def machine_memory() -> int:
-    """Return the memory that this process can use, in bytes: the limit of its cgroup, or else the machine's memory."""
+    """Return the memory that this process can use, in bytes. This is the limit of its cgroup, or else the machine's
+    memory."""
     found = [physical_memory()]
     for path in _CGROUP_LIMITS:
         try:
@@ -298,24 +299,24 @@ def machine_memory() -> int:
 
 
 def default_limit() -> int:
-    """Return the default of `limits.memory`: half of the memory that this process can use, because the gateway copies a
-    body at most once."""
+    """Return the default of `limits.memory`, in bytes. The default is half of the memory that this process can use,
+    because the gateway copies a body at most once."""
     return machine_memory() // 2
 
 
 PROCESS_MEMORY = Memory(default_limit())
-"""Counts the bodies of the whole process. The configuration key `limits.memory` sets the limit."""
+"""Counts the memory of bodies in the entire process. The configuration key `limits.memory` sets the limit."""
 
 
 def set_allocator() -> None:
-    """Configure how glibc's allocator keeps freed memory. Other allocators are not changed.
+    """Configure how glibc's allocator keeps freed memory. Other allocators stay unchanged.
 
-    - The allocator keeps the memory of messages below FROM_KERNEL for the next messages, until `give_back`. By default,
-      it returns the top of its heap after each message, and the kernel clears these pages for the next message, which
-      takes 0.6 ms for 1.6 MB.
+    - The allocator keeps the memory of messages below FROM_KERNEL for the next messages, until `give_back` returns it.
+      By default, the allocator returns the top of its heap after each message. The kernel would then clear these pages
+      for the next message, which takes 0.6 ms for 1.6 MB.
     - Threads that start from now on share the loop's arena. By default, each thread has its own arena, and
-      `malloc_trim` does not return the free end of an arena: six threads that had decompressed 17 MiB each left 120
-      MiB. Python runs one thread at a time, so the threads rarely wait for each other.
+      `malloc_trim` does not return the free end of an arena. For example, six threads that had each decompressed 17 MiB
+      left 120 MiB. Python runs one thread at a time, so threads with a shared arena rarely wait for each other.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -325,8 +326,8 @@ def set_allocator() -> None:
 
 
 async def give_back(memory: Memory) -> None:
-    """In an endless loop, return free memory to the operating system after large messages and many connections. glibc
-    would keep this memory: 6 requests of 40 MiB left 280 MiB."""
+    """In an endless loop, return free memory to the operating system after large messages and many connections.
+    Otherwise, glibc would keep this memory: 6 requests of 40 MiB left 280 MiB."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
         await asyncio.sleep(TRIM_SECONDS)
@@ -338,8 +339,8 @@ async def give_back(memory: Memory) -> None:
 
 
 class ConnectionMemory:
-    """The memory of one connection, except for bodies that are counted byte by byte. `size` is the number of bytes.
-    `memory` counts these bytes in steps, so most calls only add two numbers. Use each object in one event loop only."""
+    """The memory of one connection, except bodies that are counted byte by byte. `size` is the number of bytes.
+    `memory` counts these bytes in steps, so most calls only add two numbers. Use each object in only one event loop."""
 
     __slots__ = ("_floor", "_memory", "_room", "size")
 
@@ -347,7 +348,8 @@ class ConnectionMemory:
         self._memory = memory
         self.size = 0
         self._room = UNCOUNTED
-        """The `size` above which `memory` must count more bytes: the number of counted bytes plus UNCOUNTED."""
+        """The `size` above which `memory` must count more bytes, which is the number of counted bytes plus
+        UNCOUNTED."""
         self._floor = -math.inf
         """The `size` below which `memory` must count fewer bytes."""
 
@@ -381,8 +383,8 @@ class ConnectionMemory:
 
 
 def waiting_bytes(size: int) -> int:
-    """Return the memory for a message of `size` bytes that waits for its turn. Large bodies are counted byte by byte
-    instead."""
+    """Return the memory, in bytes, for a message of `size` bytes that waits for its turn. The content of a large
+    message is not included, because it is counted byte by byte."""
     return _WAITING_BYTES + size if size < MIN_COUNTED else _WAITING_BYTES
 
 
@@ -391,8 +393,8 @@ def _steps(size: int) -> int:
 
 
 class _Share:
-    """The count for one body, which the body's successive buffers share. The count ends when the last of these buffers
-    is freed."""
+    """The count for one body, which the body's successive buffers share. The count ends when the last buffer is
+    freed."""
 
     __slots__ = ("_buffers", "_memory", "size")
 
@@ -402,7 +404,7 @@ class _Share:
         self.size = 0
 
     def add(self, size: int) -> None:
-        """Count `size` bytes. Raises GatewayError like `Memory.add`."""
+        """Count `size` bytes. Raises the same errors as `Memory.add`."""
         self._memory.add(size)
         self.size += size
 
@@ -420,9 +422,9 @@ class _Share:
 
 
 class ArrivingBody:
-    """A body that is arriving. `size` is its size or maximum size, at least 1.
+    """A body that is arriving. `size` is its size or maximum size, and is at least 1.
 
-    The caller adds bytes with `append`, or receives them into `unfilled` and reports them with `filled`; `reserve`
+    The caller adds bytes with `append`, or receives them into `unfilled` and reports them with `filled`. `reserve`
     provides more space. A body of known size is complete when `missing` is 0. Bodies of fewer than `least` bytes are
     not counted."""
 
@@ -463,7 +465,7 @@ class ArrivingBody:
             self._share.add(min(max(more, STEP), self.size - self._share.size))
 
     def reserve(self) -> None:
-        """Make sure that `unfilled` has space for at least one byte if any bytes are missing."""
+        """Ensure that `unfilled` has space for at least one byte if any bytes are missing."""
         if self.filled_bytes == len(self._buffer) < self.size:
             self._grow()
 

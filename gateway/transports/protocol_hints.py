@@ -1,8 +1,8 @@
-"""Recognizes the protocol of an endpoint whose first bytes do not belong to the expected transport, and suggests what
-to configure. The connectors call it.
+"""Functions that recognize the protocol of an endpoint whose first bytes do not belong to the expected transport, and
+suggest what to configure. The connectors call this module.
 
-A wrong `protocol` or port is visible only in these bytes. Therefore this module contains protocol names, in contrast to
-all other modules of the transports.
+A wrong `protocol` or port is visible only in these bytes. Therefore, unlike all other modules of the transports, this
+module contains protocol names.
 """
 
 _HTTP = "it seems to be an HTTP/1.1 server, for the protocols v2-rest, v1-rest, umbridge, graphpipe and grps-rest"
@@ -22,12 +22,12 @@ _SETTINGS = 4
 """The type of the frame that begins every HTTP/2 connection (RFC 9113, section 3.4)."""
 _SETTING_SIZE = 6
 _MIP_ERRORS = 5
-"""The highest code in a MIP error. MIP servers respond to unknown input with version 0, kind 0, a code, 0, and the size
-of a text."""
+"""The highest code in a MIP error. MIP servers respond to unknown input with version 0, kind 0, an error code, 0, and
+the size of a text."""
 
 
 def foreign(first: bytes, expected: str = "") -> str:
-    """Return the protocol that the server seems to use, in words for the end of an error message.
+    """Return the end of an error message, which names the protocol that the server seems to use.
 
     `first` contains the first bytes of a connection that does not begin like a valid reply. The result is empty if the
     protocol is unknown or belongs to the `expected` transport (`http` or `grpc`)."""
@@ -41,7 +41,8 @@ def foreign(first: bytes, expected: str = "") -> str:
 
 
 def foreign_to_byte_streams(first: bytes) -> str:
-    """Same as `foreign`, for byte streams, and for any first bytes, even if they could be a valid reply.
+    """Same as `foreign` if a byte stream is expected. `first` can be any bytes, even bytes that could begin a valid
+    reply.
 
     For example, the bytes of an HTTP/2 server could be a MIP error."""
     _, found = _of_another_transport(first)
@@ -59,7 +60,8 @@ def _of_another_transport(first: bytes) -> tuple[str, str]:
 
 
 def _is_settings(first: bytes) -> bool:
-    """Return whether `first` is the header of a SETTINGS frame: its length u24, type u8, flags u8, stream u32."""
+    """Return whether `first` begins with the header of a SETTINGS frame, which consists of length (u24), type (u8),
+    flags (u8) and stream (u32)."""
     if len(first) < 9:
         return False
     return first[3] == _SETTINGS and not any(first[4:9]) and int.from_bytes(first[:3]) % _SETTING_SIZE == 0

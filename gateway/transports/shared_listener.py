@@ -7,13 +7,13 @@
     anything else                      none: the connection is refused
 
 Over TLS, the client and the gateway can agree on HTTP/1.1 or HTTP/2 in the handshake (ALPN). In this case, the gateway
-does not wait for bytes. SharedListener creates a FirstBytes for each client. When the transport is known, a connection
-object of this transport, from the listener of this transport, replaces the FirstBytes.
+does not wait for bytes. SharedListener creates a FirstBytes for each client. When the transport is known, the
+transport's listener creates a connection object that replaces the FirstBytes.
 
-These listeners, the parts of the SharedListener, bind no address. They share one set of connections, so limits,
-counters and the end of connections work as in a single listener.
+The transports' listeners are the parts of the SharedListener, and bind no address. They share one set of connections,
+so limits, counters and the end of connections work as in a single listener.
 
-A connection takes about 15 us more than at an address with one transport; its requests take the same time.
+A connection takes about 15 us more than at an address with one transport, but its requests take the same time.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ SCRATCH_BYTES = 64 * 2**10
 _HTTP1 = frozenset(b"!#$%&'*+-.^_`|~\r\n") | frozenset(range(0x30, 0x3A)) | frozenset(range(0x41, 0x5B))
 _HTTP1 |= frozenset(range(0x61, 0x7B))
 _LONGEST = 24
-"""The length of the longest magic, which is the HTTP/2 preface, in bytes."""
+"""The length, in bytes, of the longest magic, which is the HTTP/2 preface."""
 
 
 @frozen
@@ -45,7 +45,7 @@ class Opening:
     """The first bytes of a transport's connections.
 
     `magic` is empty for HTTP/1.1, because a request can begin with any method. `alpn` is the name that client and
-    gateway announce over TLS, or empty."""
+    gateway announce over TLS, or empty if they announce none."""
 
     magic: bytes = b""
     alpn: str = ""
@@ -54,7 +54,7 @@ class Opening:
 def recognised(data: bytes, openings: Sequence[Opening]) -> int | None:
     """Return the index of the opening with which `data` begins.
 
-    `data` contains all bytes that the client has sent. Return None if more bytes are needed.
+    `data` contains all bytes that the client has sent. The result is None if more bytes are needed.
 
     Raises:
         DecodeError: `data` begins with none of the openings.
@@ -72,10 +72,11 @@ def recognised(data: bytes, openings: Sequence[Opening]) -> int | None:
 
 
 class Served(AcceptedConnection, typing.Protocol):
-    """The connection of a transport that replaces a FirstBytes: an asyncio.Protocol or an asyncio.BufferedProtocol."""
+    """The connection of a transport that replaces a FirstBytes. This is an asyncio.Protocol or an
+    asyncio.BufferedProtocol."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Handle the new connection, like every asyncio protocol."""
+        """Handle the new connection, as in every asyncio protocol."""
 
 
 @frozen
@@ -84,17 +85,17 @@ class SharedContext(ConnectionContext):
 
     openings: Sequence[Opening]
     serve: Sequence[Callable[[], Served]]
-    """For each opening, the function that creates the connection that takes over."""
+    """For each opening, the function that creates the connection object that takes over."""
     names: str
-    """The protocols at this address, for error messages: `v2-rest, v2-grpc`."""
+    """The protocols at this address, for error messages, such as `v2-rest, v2-grpc`."""
     scratch: memoryview
 
 
 class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
-    """A connection whose transport is not recognized yet.
+    """A connection whose transport has not been recognized yet.
 
-    The connection counts against the listener's limits. The client has as much time as on an idle connection to send
-    the first byte, and then `Timeouts.head` seconds to identify its transport. If the connection exceeds the connection
+    The connection counts against the listener's limits. The client has the same time to send the first byte as on any
+    new connection, and then `Timeouts.head` seconds to identify its transport. If the connection exceeds the connection
     limit, both times are `Timeouts.grace` seconds, and the identified transport sends the error."""
 
     HEAD_NAME = "the first bytes"
@@ -104,13 +105,13 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
     def __init__(self, context: SharedContext) -> None:
         super().__init__(context)
         self._early = b""
-        """The bytes that have arrived, at most the length of the longest magic."""
+        """The bytes that have arrived. Their number is at most the length of the longest magic."""
         self._head_seconds = context.timeouts.head
-        """The maximum time from the first byte until the transport is recognized, in seconds."""
+        """The maximum time, in seconds, from the first byte until the transport is recognized."""
 
     @property
     def unanswered(self) -> int:
-        """The number of requests that might have begun to arrive: 0 or 1."""
+        """The number of requests that might have begun to arrive, which is 0 or 1."""
         return int(self._phase is Phase.HEAD)
 
     def renew(self, context: SharedContext) -> None:
@@ -118,7 +119,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         self._context = context
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Handle a new client, after the TLS handshake if there is one."""
+        """Handle a new client. If the listener uses TLS, the handshake is complete."""
         super().connection_made(transport)
         tls = transport.get_extra_info("ssl_object")
         agreed = None if tls is None else tls.selected_alpn_protocol()
@@ -160,7 +161,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         self.close()
 
     def _hand_over(self, at: int, received: memoryview | bytes) -> None:
-        """Let the connection of a transport take over, and pass on the bytes that have arrived."""
+        """Replace this object with the connection of a transport, and pass on the bytes that have arrived."""
         transport, served = self._transport, self._context.serve[at]()
         self._hand_over_to(served)
         protocol = typing.cast(asyncio.BaseProtocol, served)
@@ -192,14 +193,14 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         self._alarm.set(self._idle_seconds)
 
     def reject(self, error: GatewayError) -> None:
-        """Send the error to a client that sends text, because it might use HTTP. Close the connection of any other
-        client."""
+        """Send the error to a client that sends text, because the client might use HTTP. Close the connection of any
+        other client without an error."""
         if self._early[:1].isalpha():
             self._transport.write(_http_reply(error))
         self.linger()
 
     def proceed(self) -> None:
-        """Do nothing, because no response is waiting for the client to read it."""
+        """Do nothing, because no response is waiting to be read."""
 
 
 def _http_reply(error: GatewayError) -> bytes:
@@ -219,20 +220,20 @@ Rows: typing.TypeAlias = Sequence[tuple[Protocol, str]]
 
 
 class Part(Listener, typing.Protocol):
-    """The listener of one transport as a part of a SharedListener, which never starts it."""
+    """The listener of one transport as a part of a SharedListener. The SharedListener never starts its parts."""
 
     @property
     def opening(self) -> Opening:
         """The first bytes of the part's connections."""
 
     def serve(self) -> Served:
-        """Return the connection for a client, after the TLS handshake."""
+        """Return the connection object for a client, after the TLS handshake."""
 
 
 def parts(rows: Rows) -> dict[str, Rows]:
     """Return the rows for each part, by the part's name.
 
-    The name is the transport. For byte streams it is the protocol, because a byte stream does not identify its
+    The name is the transport. For byte streams, the name is the protocol, because a byte stream does not identify its
     protocol."""
     found: dict[str, list[tuple[Protocol, str]]] = {}
     for protocol, prefix in rows:
@@ -242,13 +243,13 @@ def parts(rows: Rows) -> dict[str, Rows]:
 
 
 def settings_of_parts(settings: ListenerSettings, names: Collection[str]) -> ListenerSettings:
-    """Return the settings for parts with these names, which do not use TLS, because the handshake is complete when a
-    part takes over."""
+    """Return the settings for parts with these names. The parts do not use TLS, because the handshake is complete when
+    a part takes over."""
     return replace(settings, tls=None, shares_http1="http" in names)
 
 
 class SharedListener(BaseListener):
-    """Accepts the clients of `listeners`, which contains its parts by name.
+    """Accepts the clients of `listeners`, which contains this listener's parts by name.
 
     The parts have the settings of `settings_of_parts`, because this listener performs the TLS handshake before the
     first bytes. All parts share `connections`."""
@@ -307,7 +308,7 @@ class SharedListener(BaseListener):
         await super().stop_accepting()
 
     def serve(self) -> FirstBytes:
-        """Return the connection that a new client has until its transport is known."""
+        """Return the connection object that serves a new client until the client's transport is known."""
         return FirstBytes(self._context)
 
 

@@ -1,15 +1,15 @@
-"""Load shedding. While the process is overloaded, the gateway refuses new work early, before it costs much.
-`listener_connections` and the bounded connections ask for refusals.
+"""Load shedding. While the process is overloaded, the gateway rejects new work early, before the work costs much.
+`listener_connections` and the bounded connections call this module before they accept work.
 
-Every LOOK_SECONDS the gateway measures the load: the event-loop lag, and the fraction of the memory in use. After
-UP_LOOKS consecutive measurements over a limit, it refuses one more kind of work. The kinds that are cheapest to refuse
+Every LOOK_SECONDS, the gateway measures the load: the event-loop lag, and the fraction of the memory in use. After
+UP_LOOKS consecutive measurements over a limit, it rejects one more kind of work. The kinds that are cheapest to reject
 come first:
 
     NOTHING → CONNECTIONS → LARGE → ALL
 
-After DOWN_LOOKS consecutive measurements clearly below the limits, it refuses one kind less. So a single long turn of
-the loop does not cause load shedding. The gateway never refuses requests without a body (health, readiness, metadata
-over HTTP, MIP pings).
+After DOWN_LOOKS consecutive measurements clearly below the limits, the gateway rejects one kind less. Because several
+measurements are necessary, a single long turn of the loop does not cause load shedding. The gateway never rejects
+requests without a body (health, readiness, metadata over HTTP, MIP pings).
 """
 
 import asyncio
@@ -35,7 +35,7 @@ RETRY_AFTER = 1.0
 """The retry delay in responses to clients, in seconds."""
 
 _CALM_LAG, _CALM_MEMORY = 0.5, 0.9
-"""The fractions of the limits below which the load is clearly below the limits."""
+"""The load counts as clearly below the limits if it is below these fractions of the limits."""
 
 
 class Level(IntEnum):
@@ -55,27 +55,27 @@ _REFUSED = {
 
 
 class SheddingState(typing.Protocol):
-    """The state of load shedding in one process, or in all workers together."""
+    """The state of load shedding in one process or in all workers together."""
 
     level: Level
     since: datetime | None
     """The time when load shedding began; None while the gateway accepts all work."""
     refused: int
-    """The number of refused connections and requests since the start."""
+    """The number of rejected connections and requests since the start."""
 
 
 class Shedding:
     """The load shedding of this process.
 
-    `lag` is the limit for the event-loop lag, in seconds. `memory` is the limit for the fraction of `limits.memory`
-    that messages use, and for the fraction of the cgroup's memory limit that the process uses."""
+    `lag` is the limit for the event-loop lag, in seconds. `memory` is a limit for two fractions: the part of
+    `limits.memory` that messages use, and the part of the cgroup's memory limit that the process uses."""
 
     def __init__(self, lag: float, memory: float) -> None:
         self.level = Level.NOTHING
         self.since: datetime | None = None
         """The time when load shedding began; None while the gateway accepts all work."""
         self.refused = 0
-        """The number of refused connections and requests since the start."""
+        """The number of rejected connections and requests since the start."""
         self._lag = lag
         self._memory = memory
         self._over = self._calm = 0
@@ -85,8 +85,8 @@ class Shedding:
         self._timer: asyncio.TimerHandle | None = None
 
     def refusal(self, size: int | None) -> GatewayError | None:
-        """Return the error for a new request with a body of `size` bytes (None means unknown), or None to serve the
-        request."""
+        """Return the error for a new request with a body of `size` bytes (None means unknown). The result is None if
+        the gateway serves the request."""
         level = self.level
         if level < Level.LARGE or size == 0:
             return None
@@ -95,17 +95,17 @@ class Shedding:
         return self._refuse()
 
     def connection_refusal(self) -> GatewayError | None:
-        """Return the error for a new connection; None if it is accepted."""
+        """Return the error for a new connection; None if the gateway accepts the connection."""
         return self._refuse() if self.level else None
 
     def look(self, lag: float, memory: float) -> None:
-        """Process a measurement with an event-loop lag of `lag` seconds and a fraction `memory` of the memory in
+        """Process a measurement. `lag` is the event-loop lag in seconds, and `memory` is the fraction of the memory in
         use."""
         is_late = lag > self._lag
         self._over = self._over + 1 if is_late or memory > self._memory else 0
         is_calm = lag < self._lag * _CALM_LAG and memory < self._memory * _CALM_MEMORY
         self._calm = self._calm + 1 if is_calm else 0
-        # Refusing small requests frees no memory, and would never stop if the process itself were too large.
+        # Rejecting small requests frees no memory, and would never stop if the process itself were too large.
         highest = Level.ALL if is_late else Level.LARGE
         if self._over >= UP_LOOKS and self.level < highest:
             self._over = 0

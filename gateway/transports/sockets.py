@@ -1,4 +1,4 @@
-"""Socket options, socket functions and the files of unix sockets, which the transports share."""
+"""Socket options, socket functions, and the files of unix sockets, for all transports."""
 
 import asyncio
 import ctypes
@@ -30,7 +30,7 @@ Linux limits this number to net.core.somaxconn."""
 
 _SO_ATTACH_FILTER = 26
 
-# If a host disappears without closing its connections, the gateway notices this after two minutes: 60 s of silence,
+# If a host disappears without closing its connections, the gateway detects this after two minutes: 60 s of silence,
 # then six probes 10 s apart. macOS has no TCP_KEEPIDLE.
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -44,13 +44,14 @@ _KEEPALIVE = [
 _HAS_UNCONFIRMED = sys.platform == "linux"
 _UNIX = getattr(socket, "AF_UNIX", None)
 _DONT_WAIT = getattr(socket, "MSG_DONTWAIT", 0)
-"""Windows has no MSG_DONTWAIT, but the loop's sockets never block anyway."""
+"""The flag for calls that do not wait. Windows does not have it, but the loop's sockets never block."""
 
 
 def keep_probing(sock: socket.socket | TransportSocket) -> None:
-    """Enable TCP keepalive, so the kernel notices a peer that has disappeared.
+    """Enable TCP keepalive, so the kernel detects a peer that has disappeared.
 
-    Accepted sockets inherit keepalive from the listening socket. TCP_NODELAY is the default of the event loops."""
+    Accepted sockets inherit keepalive from the listening socket. The function does not set TCP_NODELAY, because the
+    event loops set it by default."""
     if sock.family == _UNIX:
         return
     # uvloop's socket object duplicates the descriptor for each option, which takes 3 us
@@ -61,7 +62,7 @@ def keep_probing(sock: socket.socket | TransportSocket) -> None:
 
 
 def has_unread(sock: socket.socket | TransportSocket) -> bool:
-    """Return whether the peer has closed the connection, or has sent bytes that the loop has not read yet."""
+    """Return whether the peer has closed the connection or has sent bytes that the loop has not read yet."""
     try:
         _peek(sock, 1)
     except OSError as error:
@@ -91,7 +92,7 @@ class Polled(Protocol):
     def poll(self, timeout: float, /) -> list[Any]:
         """Return an empty list while the peer has neither closed the connection nor sent unread data.
 
-        If `timeout` is 0, do not wait."""
+        If `timeout` is 0, the method does not wait."""
 
 
 def listening_to(descriptor: int) -> Polled:
@@ -104,7 +105,7 @@ def listening_to(descriptor: int) -> Polled:
 
 
 class _Selected:
-    """A `poll` that uses `select`, because Windows provides only `select`."""
+    """A poll object that uses `select`, because Windows provides only `select`."""
 
     __slots__ = ("_descriptors",)
 
@@ -117,7 +118,7 @@ class _Selected:
 
 class Unconfirmed:
     """The number of bytes sent over TCP that the peer's system has not acknowledged. A reply acknowledges all bytes
-    that its sender received before."""
+    that the peer received before sending it."""
 
     __slots__ = ("_answer", "_ask")
 
@@ -126,7 +127,7 @@ class Unconfirmed:
         self._ask = partial(fcntl.ioctl, descriptor, termios.TIOCOUTQ, self._answer) if _HAS_UNCONFIRMED else int
 
     def count(self) -> int:
-        """Return the current number of bytes; 0 on systems that do not report it."""
+        """Return the current number of bytes; 0 on systems that do not report this number."""
         self._ask()
         return self._answer[0]
 
@@ -146,10 +147,10 @@ async def bound_server(protocol: Callable[[], asyncio.BaseProtocol], address: Ad
 
 
 async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
-    """Accept the connections that wait in the queues of the server's sockets, then close the sockets.
+    """Accept the connections that are waiting in the queues of the server's sockets, and then close the sockets.
 
-    For its client, a waiting connection is established; closing the socket would reset it. When this function returns,
-    `protocol` and `connection_made` have run for every accepted connection."""
+    For its client, a waiting connection is already established, and closing the socket would reset it. When this
+    function returns, `protocol` and `connection_made` have run for every accepted connection."""
     loop = asyncio.get_running_loop()
     copies = [socket.socket(each.family, each.type, 0, os.dup(each.fileno())) for each in server.sockets]
     for each in copies:
@@ -171,9 +172,9 @@ async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.
 
 
 def _refuse_handshakes(listening: socket.socket) -> None:
-    """Make the kernel drop new SYNs (Linux), because a connection that is established between the last `accept` and
-    `close` would be reset. The client repeats its SYN after a second, and is then refused. The kernel completes TCP
-    handshakes in progress."""
+    """Make the kernel drop new SYNs (Linux). Otherwise, a connection that is established between the last `accept` and
+    `close` would be reset. With the filter, the client repeats its SYN after a second, and is then refused. The kernel
+    completes TCP handshakes in progress."""
     if sys.platform != "linux" or listening.family == _UNIX:
         return
     # Classic BPF. Offset 0 is the start of the TCP header, whose byte 13 contains the flags: SYN is 0x02, ACK is 0x10.
@@ -212,15 +213,15 @@ def _accept_queued(listening: socket.socket) -> Iterator[socket.socket]:
 # --- Unix sockets ---
 
 UNIX_SOCKET_MODE = 0o660
-"""The file's mode, which allows only the user and the group of the gateway to connect."""
+"""The file's mode, which allows only the gateway's user and group to connect."""
 
 
 class UnixSocket:
-    """A socket that is bound to `path`, but does not listen yet, so clients cannot connect before its mode is set.
+    """A socket that is bound to `path`, but does not listen yet, so clients cannot connect before the file's mode is
+    set.
 
     Raises:
-        OSError: `path` is a file other than a socket, or a socket on which a process listens, or its folder does not
-            exist.
+        OSError: `path` is a file other than a socket, a process listens on the socket, or the folder does not exist.
     """
 
     def __init__(self, path: str) -> None:
@@ -244,7 +245,7 @@ class UnixSocket:
 
 
 def _clear(path: Path) -> None:
-    """Remove a socket that a killed process has left."""
+    """Remove a socket file that a killed process has left."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

@@ -1,36 +1,39 @@
-"""Time limits for client connections, and for connections to endpoints. The code is pure."""
+"""Time limits for client connections, and for connections to endpoints. The code performs no I/O."""
 
 from gateway.core.frozen import frozen
 
 
 @frozen
 class Timeouts:
-    """Time limits for clients on all transports (HTTP, gRPC, TCP), in seconds. No configuration keys exist for them;
+    """Time limits for clients on all transports (HTTP, gRPC, TCP), in seconds. They have no configuration keys.
     `Limits` in `gateway/core/protocol.py` contains the maximum sizes. The time limits do not apply to the wait for a
     reply, which deadlines and policies limit."""
 
     head: float = 20.0
     """The maximum time from the first byte of a message to the end of its head."""
     body: float = 30.0
-    """The maximum time between two pieces of the rest of the message."""
+    """The maximum time between two pieces of the rest of a message."""
     message: float = 900.0
-    """The maximum time from the end of a message's head to its end, and for the client to read a reply."""
+    """The maximum time from the end of a message's head to the end of the message. The same limit applies to the time
+    in which the client reads a reply."""
     rate: float = 4096.0
-    """A rate in bytes per second: the minimum average rate at which the rest of a message must arrive after the first
-    `body` seconds, and at which the client must read a reply after the first `write` seconds."""
+    """The minimum average rate in bytes per second. The rest of a message must arrive at this rate after the first
+    `body` seconds. The client must read a reply at this rate after the first `write` seconds."""
     handshake: float = 10.0
-    """The maximum time from the connection of the client to the end of the TLS handshake."""
+    """The maximum time from the start of a connection to the end of its TLS handshake."""
     first_byte: float = 75.0
     """The maximum time from the start of a connection to the client's first byte."""
     idle: float = 75.0
     """The maximum time between two messages.
 
-    If a client multiplexes requests, its connection can be idle without a limit after the first request. brpc needs
-    this: its servers never close an idle connection, and its clients fail calls for 3 s after a connection closes."""
+    If a client multiplexes requests, its connection can be idle without a limit after the first request. brpc requires
+    this, because brpc servers never close an idle connection, and brpc clients fail calls for 3 s after a connection
+    closes."""
     write: float = 30.0
-    """Maximum time in which the client reads no byte of its reply."""
+    """The maximum time in which the client reads no byte of its reply."""
     grace: float = 1.0
-    """The time that an idle connection stays open when the listener drains, because a request might be on its way."""
+    """The time for which an idle connection stays open while the listener drains, because a request might be in
+    transit."""
     linger: float = 2.0
     """The maximum time for the client to read the last reply and close the connection."""
 
@@ -40,7 +43,7 @@ PORT_TIMEOUTS = Timeouts(first_byte=5.0, head=5.0, body=5.0)
 """The timeouts of the health, status and scaler ports, whose clients are probes, monitoring systems and people."""
 
 CONNECT_SECONDS = 5.0
-"""The maximum time to connect to an endpoint, in seconds: name resolution, the TCP connection, and TLS."""
+"""The maximum time to connect to an endpoint, in seconds. It includes name resolution, the TCP connection, and TLS."""
 
 
 @frozen
@@ -48,7 +51,7 @@ class HttpEndpointTimeouts:
     """Time limits for connections to HTTP endpoints, in seconds."""
 
     connect: float = CONNECT_SECONDS
-    """Maximum time to open a connection: name resolution, TCP and TLS."""
+    """Maximum time to open a connection, which includes name resolution, TCP and TLS."""
     idle: float = 4.0
     """Time until the connector closes an idle connection. uvicorn (MLServer, KServe) and the C++ UM-Bridge server close
     idle connections after 5 s, so this time must be shorter."""
@@ -62,11 +65,11 @@ class GrpcEndpointTimeouts:
     connect: float = CONNECT_SECONDS
     """Maximum time to resolve the endpoint's name, and to receive its first frame, SETTINGS."""
     between: float = 1.0
-    """Time between two attempts to connect to addresses without a connection, while other addresses have a
+    """Time between two attempts to connect to addresses without a connection while other addresses have a
     connection."""
     silence: float = 310.0
     """Time without a frame from the endpoint after which the gateway sends a PING, if calls are in flight. By default,
-    gRPC servers close connections on which a PING arrives more often than every five minutes, or while no call is in
+    gRPC servers close connections on which PINGs arrive more often than every five minutes, or while no call is in
     flight."""
     answer: float = 60.0
     """Maximum time until the reply to the PING."""
@@ -78,14 +81,14 @@ HTTP_TIMEOUTS, GRPC_TIMEOUTS = HttpEndpointTimeouts(), GrpcEndpointTimeouts()
 
 
 def connect_seconds(limit: float, deadline: float | None, now: float) -> float:
-    """Return the maximum time that a call with `deadline` can wait for a connection: `limit`, but at most half of the
-    remaining time, because the rest is reserved for another endpoint."""
+    """Return the maximum time, in seconds, that a call with `deadline` can wait for a connection. The result is
+    `limit`, but at most half of the remaining time, because the rest is reserved for another endpoint."""
     return limit if deadline is None else min(limit, max(deadline - now, 0.0) / 2)
 
 
 class ReplyProgress:
-    """The client's progress in reading a reply, of which `unread` bytes are left at the time `now`. The number of
-    unread bytes can increase with further replies. Times are in seconds, on any clock."""
+    """The client's progress in reading a reply, of which `unread` bytes are left at the time `now`. Further replies can
+    increase the number of unread bytes. Times are in seconds, on any clock."""
 
     __slots__ = ("_begun", "_moved", "_taken", "_unread")
 
@@ -95,9 +98,9 @@ class ReplyProgress:
         self._taken = 0
 
     def is_too_slow(self, unread: int, now: float, timeouts: Timeouts) -> bool:
-        """Return whether the client, with `unread` bytes left, is too slow: it has read nothing for `Timeouts.write`
-        seconds, has read less than `Timeouts.rate` on average after these seconds, or needs more than
-        `Timeouts.message` in total."""
+        """Return whether the client, with `unread` bytes left, is too slow. A client is too slow if it has read nothing
+        for `Timeouts.write` seconds, or takes more than `Timeouts.message` seconds in total. After `Timeouts.write`
+        seconds, its average rate must also be at least `Timeouts.rate`."""
         if unread < self._unread:
             self._taken += self._unread - unread
             self._moved = now
@@ -107,6 +110,6 @@ class ReplyProgress:
         return now - self._moved > timeouts.write or waited > allowed
 
     def excuse(self, seconds: float) -> None:
-        """Do not count these seconds, because the client could not read anything."""
+        """Do not count these seconds, during which the client could not read anything."""
         self._begun += seconds
         self._moved += seconds

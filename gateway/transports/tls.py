@@ -1,16 +1,17 @@
-"""TLS on a connection: the handshake, and the transport that the connection's protocol uses after the handshake.
+"""TLS on a connection: the handshake, and the transport that the connection's protocol uses after it.
 
-The event loop implements TLS (`loop.start_tls`). But its TLS transport differs from a plain socket's transport in ways
-that matter to the protocols. Therefore a TlsTransport between the protocol and the loop handles these differences:
+The event loop implements TLS (`loop.start_tls`). However, its TLS transport differs from a plain socket's transport in
+ways that matter to the protocols. Therefore, a TlsTransport between the protocol and the loop handles these
+differences:
 
 - The loop encrypts all data immediately, even 64 MiB for a client that does not read. TlsTransport passes PIECE bytes
-  at a time to the loop, only as fast as the peer reads. `get_write_buffer_size` includes all unread data.
+  at a time to the loop, as fast as the peer reads. `get_write_buffer_size` includes all unread data.
 - Data that a peer sends directly after its handshake reaches the loop's protocol before `connection_made`. TlsTransport
   keeps this data until the protocol is set.
-- The loop's TLS connections cannot be half-closed. `write_eof` sends the written data and then close_notify. It drops
-  data that still arrives, until the peer also closes or until `abort`.
+- The loop's TLS connections cannot be half-closed. `write_eof` sends the written data and then close_notify. Data that
+  still arrives is dropped until the peer also closes the connection, or until `abort`.
 - The loop waits 30 s for the peer's close_notify, but idle clients respond only when they use the connection again.
-  `close` sends the gateway's own close_notify and closes the socket, which RFC 8446, section 6.1, allows.
+  `close` sends the gateway's own close_notify, and then closes the socket, which RFC 8446, section 6.1, allows.
 
     accepted ── ServerHandshake ──→ TlsTransport ── connection_made ──→ the listener's protocol
     connected ─ connect ──────────→ TlsTransport ── connection_made ──→ the connector's protocol
@@ -44,17 +45,19 @@ SCRATCH_BYTES = 64 * 2**10
 _RECORD_BYTES = 16 * 2**10
 """The maximum size of one TLS record, in bytes."""
 _MOST_EARLY = 2 * _RECORD_BYTES
-"""The maximum number of bytes that a client can send before the handshake begins. Its first message is one record."""
+"""The maximum number of bytes that a client can send before the handshake begins. This is enough for the client's first
+message, which is one record."""
 HANDSHAKE_BYTES = 100 * 2**10
-"""The approximate memory of a handshake, and of a connection with TLS after it, in bytes."""
+"""The approximate memory, in bytes, that a handshake takes. A TLS connection takes about the same after the
+handshake."""
 
 IDENTITY = "identity"
-"""The name of the extra info of a TlsTransport that contains the identity in the client certificate."""
+"""The name of a TlsTransport's extra info that contains the identity in the client certificate."""
 
 HELLO = b"\x16"
-"""The first byte that a TLS client sends: the record type for handshakes.
+"""The first byte that a TLS client sends, which is the record type for handshakes.
 
-No other supported protocol begins with it."""
+No other supported protocol begins with this byte."""
 
 _HTTP_TEXT = b"This port is served over TLS: use https\n"
 _HTTP_REPLY = (
@@ -67,9 +70,9 @@ CLIENT_HELLO_TEXT = "the client began a TLS handshake at a port without TLS; use
 
 @frozen
 class ClientTls:
-    """TLS to an endpoint.
+    """The TLS settings for an endpoint.
 
-    `context` returns the context for the next handshake, with the current contents of the files. `server_name` is the
+    `context` returns the context for the next handshake, with the current content of the files. `server_name` is the
     required name in the endpoint's certificate, if it differs from the endpoint's host."""
 
     context: Callable[[], ssl.SSLContext]
@@ -78,8 +81,8 @@ class ClientTls:
 
 @frozen
 class Secured:
-    """TLS to the endpoint with the name `host`. Unless `alpn` is empty, the endpoint must support this protocol over
-    TLS."""
+    """The TLS settings for the endpoint with the name `host`. Unless `alpn` is empty, the endpoint must support this
+    protocol over TLS."""
 
     tls: ClientTls
     host: str
@@ -93,21 +96,21 @@ class Secured:
 
 @cache
 def default_tls(alpn: str = "") -> ClientTls:
-    """Return TLS settings with the CAs of the system. The settings are created once, because reading the certificates
+    """Return TLS settings with the system's CAs. The settings are created only once, because reading the certificates
     takes 10 ms."""
     context = client_context(alpn=(alpn,) if alpn else ())
     return ClientTls(lambda: context)
 
 
 class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
-    """The TLS transport for a gateway protocol. For the loop, it is the protocol of the connection `raw`.
+    """The TLS transport for a gateway protocol. For the loop, this object is the protocol of the connection `raw`.
 
     `scratch` is the buffer for protocols that take `bytes`. All connections of a loop can share it."""
 
     def __init__(self, raw: asyncio.Transport, scratch: memoryview) -> None:
         super().__init__()
         self.identity = ""
-        """The identity in the client certificate, if a certificate was requested and verified."""
+        """The identity in the client certificate, if the gateway requested and verified a certificate."""
         self._raw = raw
         self._tls: asyncio.Transport | None = None
         self._protocol: Any = None
@@ -126,10 +129,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._is_full = False
         """True if the loop accepts no more bytes for now."""
         self._is_paused = False
-        """True if the protocol has been notified of this (`pause_writing`)."""
+        """True if the protocol has been notified (`pause_writing`) that the loop or this object has unwritten data."""
 
     def open(self, tls: asyncio.Transport, protocol: asyncio.BaseProtocol) -> None:
-        """Serve `protocol` from now on, after the handshake. `tls` is the loop's transport."""
+        """Serve `protocol` after the handshake. `tls` is the loop's transport."""
         if self._is_lost:
             return
         tls.set_write_buffer_limits(high=PIECE)
@@ -202,7 +205,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._write_on()
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
-        """Send the pieces one after the other. Small pieces share a record."""
+        """Send the pieces in order. Small pieces share a record."""
         pieces = list(list_of_data)
         if sum(map(len, pieces)) <= PIECE:
             self.write(b"".join(pieces))
@@ -211,8 +214,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self.write(each)
 
     def write_eof(self) -> None:
-        """End the stream, and close the connection when the peer has closed it, because the loop's TLS connections
-        cannot be half-closed."""
+        """End the stream, and close the connection when the peer has closed it. The loop's TLS connections cannot be
+        half-closed."""
         if not self._is_closing:
             self._is_closing = True
             if not self._unwritten and self._tls is not None:
@@ -223,7 +226,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return False
 
     def close(self) -> None:
-        """Close after all data has been sent; possible even after `write_eof`."""
+        """Close the connection after all data has been sent. This call is allowed even after `write_eof`."""
         self._ends_raw = True
         self.write_eof()
         self._end_raw()
@@ -236,7 +239,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         (self._tls or self._raw).abort()
 
     def is_closing(self) -> bool:
-        """True if the transport is closed, or will be closed when all data is sent."""
+        """Return True if the transport is closed, or will be closed when all data has been sent."""
         return self._is_closing or self._tls is None or self._tls.is_closing()
 
     def pause_reading(self) -> None:
@@ -259,14 +262,14 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return self._is_reading
 
     def get_write_buffer_size(self) -> int:
-        """Return the number of written bytes that the operating system has not accepted: in this object, in the loop's
-        TLS, and at the socket."""
+        """Return the number of written bytes that the operating system has not accepted. These bytes are in this
+        object, in the loop's TLS, and at the socket."""
         if self._tls is None:
             return 0
         return self._unwritten_bytes + self._tls.get_write_buffer_size() + self._raw.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return the extra info of the loop's transport, or IDENTITY."""
+        """Return the identity for the name IDENTITY, otherwise the extra info of the loop's transport."""
         if name == IDENTITY:
             return self.identity
         return (self._tls or self._raw).get_extra_info(name, default)
@@ -297,7 +300,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._unwritten_bytes -= len(view)
             if (
                 tls.is_closing()
-            ):  # the peer has disconnected, as the protocol will find out later; the loop would log the written data
+            ):  # the peer has disconnected, and the protocol is notified later; the loop would log the written data
                 continue
             tls.write(view)
         if self._is_closing and not unwritten and not self._is_lost:
@@ -305,8 +308,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._tell_protocol()
 
     def _end_raw(self) -> None:
-        """Close the socket if the protocol closes and all written data is encrypted. This happens in the loop's next
-        turn, because the loop writes close_notify in the current one."""
+        """Close the socket if the protocol has closed the connection and all written data is encrypted. The socket
+        closes in the loop's next turn, because the loop writes close_notify in the current turn."""
         tls = self._tls
         if not self._ends_raw or self._unwritten or self._is_lost or tls is None:
             return
@@ -326,7 +329,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._protocol.resume_writing()
 
     def _deliver_early(self) -> None:
-        """Pass the early data to the protocol, as long as the protocol reads."""
+        """Pass the early data to the protocol while the protocol reads."""
         early = self._early
         while early and self._is_reading and self._protocol is not None and not self._is_closing:
             if self._takes_bytes:
@@ -350,9 +353,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 class ServerHandshake(asyncio.Protocol):
     """An accepted connection until the end of its TLS handshake.
 
-    After that, `protocol()` serves the connection. The connection counts against the listener's limits from the
-    beginning. If it exceeds the limits, the gateway closes it before the handshake, because a handshake costs far more
-    than a refusal."""
+    After the handshake, the result of `protocol()` serves the connection. The connection counts against the listener's
+    limits from the beginning. If the connection exceeds the limits, the gateway closes it before the handshake, because
+    a handshake costs far more than a rejection."""
 
     unanswered = 0
     awaits_client = True
@@ -385,7 +388,7 @@ class ServerHandshake(asyncio.Protocol):
             self._raw.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Handle the client's first bytes: a handshake or, by mistake, something else."""
+        """Handle the client's first bytes, which are a handshake or, by mistake, something else."""
         if self._has_begun:
             return
         self._has_begun = True
@@ -401,11 +404,11 @@ class ServerHandshake(asyncio.Protocol):
         self._raw.write_eof()
 
     def _begin(self) -> None:
-        """Begin the handshake, because its turn has come."""
+        """Begin the handshake, whose turn has come."""
         spawn(self._run())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handle a connection that closed before its handshake."""
+        """Handle a connection that closed before the handshake began."""
         self._connections.handshakes.leave(self._begin)
         self._ended()
 
@@ -453,7 +456,7 @@ def accepting(
 ) -> Callable[[], asyncio.BaseProtocol]:
     """Return a factory that the event loop calls for each accepted connection.
 
-    The factory returns the `protocol` or, if the listener uses TLS, the handshake that comes first."""
+    The factory returns the result of `protocol` or, if the listener uses TLS, the handshake that comes first."""
     tls = settings.tls
     if tls is None:
         return protocol
@@ -482,12 +485,12 @@ class Connecting(asyncio.Protocol):
 
 
 async def connect(protocol: P, host: str, port: int, secured: Secured) -> P:
-    """Connect to an endpoint, and perform the handshake. After that, `protocol` uses the connection. The caller limits
-    the time.
+    """Connect to an endpoint, and perform the handshake. After the handshake, `protocol` uses the connection. The
+    caller limits the time.
 
     Raises:
         ssl.SSLError: the peer's certificate is unacceptable, or the peer does not use TLS or does not support the
-        `alpn`.
+            `alpn`.
         OSError: the connection attempt failed, or the connection broke.
     """
     raw, connecting = await asyncio.get_running_loop().create_connection(Connecting, host, port)
@@ -509,11 +512,12 @@ async def connect(protocol: P, host: str, port: int, secured: Secured) -> P:
 async def _start(
     raw: asyncio.Transport, transport: TlsTransport, early: bytearray, context: ssl.SSLContext, **side: Any
 ) -> asyncio.Transport:
-    """Perform the handshake on `raw`. `early` is the data that the peer has sent. Raises the errors of `connect`.
+    """Perform the handshake on `raw`. `early` is the data that the peer has already sent. Raises the same errors as
+    `connect`.
 
     `start_tls` has no parameter for `early`, so `_feed` passes the data to the protocol that the loop sets on `raw`.
-    The order of the calls ensures that `early` comes before all data that is still to arrive: `start_tls` begins, and
-    schedules the connection of its protocol and the resumption of reading on `raw`. `_feed` is scheduled after these,
+    The order of the calls ensures that `early` precedes all data that is still to arrive. `start_tls` begins first, and
+    schedules two steps: connecting its protocol, and resuming reading on `raw`. `_feed` is scheduled after these steps,
     for the same turn of the loop."""
     loop = asyncio.get_running_loop()
     handshake = spawn(loop.start_tls(raw, transport, context, **side))

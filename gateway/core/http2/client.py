@@ -1,4 +1,5 @@
-"""The client side of one HTTP/2 connection, for gRPC backends. The code is pure; `connection` describes how to use it.
+"""The client side of one HTTP/2 connection, for gRPC backends. The code performs no I/O. `connection` describes how to
+use it.
 
 The states of a stream:
 
@@ -12,8 +13,8 @@ The states of a stream:
           +---> closed: END_STREAM of the server, which did not need the whole request: RST_STREAM(NO_ERROR) follows
           +---> closed: RST_STREAM of either side; GOAWAY that does not count the stream
 
-If a server breaks a rule on one stream, this side closes the connection, because it cannot trust anything else that the
-server sends.
+If a server breaks a rule on one stream, this side closes the connection, because it cannot trust any other data from
+the server.
 """
 
 from struct import Struct
@@ -60,8 +61,8 @@ WINDOW = 2**22
 """Maximum number of bytes that a server can send on one stream before this side consumes them."""
 
 _BYTES_PER_CREDIT = 1024
-"""Number of sent bytes for which the server gets one unit of credit, because servers widen their windows while they
-read a request, some in small steps."""
+"""Number of sent bytes that earn the server one unit of credit. Servers need this credit because they widen their
+windows while they read a request, some in small steps."""
 
 _OPENING = (
     PREFACE
@@ -71,9 +72,10 @@ _OPENING = (
 )
 _DATA, _TRAILERS = expected(DATA, 0), expected(HEADERS, ENDS)
 _GO_AWAY = Struct(">LL")
-"""The payload consists of the last stream, with a reserved bit, and the error code. A human-readable text follows."""
+"""Reads the start of a GOAWAY payload: the last stream, with a reserved bit, and the error code. A human-readable text
+follows."""
 _MOST_TOLD = 200
-"""Maximum number of bytes of a server's GOAWAY text in an error message."""
+"""Maximum number of bytes of a server's GOAWAY text that an error message contains."""
 _PING = frames.frame(frames.PING, 0, 0, b"gateway?")
 
 
@@ -86,7 +88,7 @@ class HeadersReceived(NamedTuple):
 
 
 class ReplyReceived(NamedTuple):
-    """A whole reply has arrived: its head, all its data (valid until the next `receive`), and its trailers."""
+    """A complete reply has arrived: its head, all its data (valid until the next `receive`), and its trailers."""
 
     stream: Stream
     head: bytes
@@ -114,7 +116,7 @@ class Http2Client(Http2Connection):
     """The client side of a connection.
 
     `header_limit` is the maximum size of a reply's header fields, in bytes. The event for a larger block contains only
-    its beginning, which is still longer than the limit."""
+    the block's beginning, which is still longer than the limit."""
 
     def __init__(self, header_limit: int, now: float = 0.0) -> None:
         super().__init__(_OPENING, WINDOW, header_limit, _BYTES_PER_CREDIT, now)
@@ -122,12 +124,12 @@ class Http2Client(Http2Connection):
         """The stream number of the next request."""
         self._preamble = NO_TABLE
         self._late_room = 0
-        """Number of bytes that can still arrive for cancelled requests: the remaining size of their windows."""
+        """Number of bytes that can still arrive for cancelled requests, which is the sum of their remaining windows."""
 
     # Sending.
 
     def request(self, head: bytes, data: tuple[Buffer, ...], handler: object = None) -> Stream:
-        """Send a whole request, the header block `head` and then `data`, on a new stream."""
+        """Send a complete request on a new stream: the header block `head`, and then `data`."""
         number = self._next
         self._next += 2
         stream = self.streams[number] = Stream(number, self.peer.initial_window, WINDOW, self._now)
@@ -149,18 +151,18 @@ class Http2Client(Http2Connection):
         return stream
 
     def cancel(self, stream: Stream) -> None:
-        """Unless the stream is closed, drop the reply and inform the server."""
+        """Drop the reply and inform the server, unless the stream is closed."""
         if not stream.is_closed:
             self._late_room = min(self._late_room + stream.room, MAX_WINDOW)
             self.reset(stream, ErrorCode.CANCEL)
 
     def ping(self) -> None:
-        """Check that the connection works."""
+        """Send a ping to check that the connection works."""
         self.queued.append(_PING)
 
     def close(self, code: ErrorCode, text: str = "") -> None:
-        """End the connection with GOAWAY. A server gets the code ENHANCE_YOUR_CALM for a flood, and PROTOCOL_ERROR for
-        other violations."""
+        """End the connection with GOAWAY. The error code is ENHANCE_YOUR_CALM for a flood, and PROTOCOL_ERROR for other
+        violations."""
         if not self.is_closed:
             self.is_closed = True
             is_exact = code in (ErrorCode.NO_ERROR, ErrorCode.ENHANCE_YOUR_CALM)
@@ -172,8 +174,8 @@ class Http2Client(Http2Connection):
     # Receiving.
 
     def receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
-        """Same as in Http2Connection. The frames are HEADERS, one DATA frame, and HEADERS that end a stream whose
-        request is complete."""
+        """Same as in Http2Connection. The frames are HEADERS, one DATA frame, and HEADERS that end a stream with a
+        complete request."""
         begin, received = at + HEADER_SIZE, len(data)
         stream = self.streams.get(number)
         if begin > received or stream is None or stream.is_sending:
@@ -219,7 +221,7 @@ class Http2Client(Http2Connection):
             self.events.append(SettingsReceived(self.peer.most_streams > before))
 
     def unexpected(self, kind: int, payload: memoryview) -> str:
-        """Same as in Http2Connection. Like the gateway, a server can refuse a connection by sending only GOAWAY."""
+        """Same as in Http2Connection. Like the gateway, a server can reject a connection by sending only GOAWAY."""
         if kind != frames.GOAWAY or self.is_open or len(payload) < _GO_AWAY.size:
             return super().unexpected(kind, payload)
         _, code = _GO_AWAY.unpack_from(payload)
@@ -238,8 +240,8 @@ class Http2Client(Http2Connection):
         self.events.append(GoneAway(code, refused))
 
     def dropped(self, number: int, what: str, size: int = 0) -> None:
-        """Same as in Http2Connection. Data of a cancelled request can still arrive, up to the remaining size of its
-        window. Any further data costs credit in proportion to its size."""
+        """Same as in Http2Connection. Data for a cancelled request can still arrive, up to the remaining size of its
+        window. Further data costs credit in proportion to its size."""
         if 0 < size <= self._late_room and self.was_opened(number):
             self._late_room -= size
             return
@@ -253,7 +255,7 @@ class Http2Client(Http2Connection):
         raise DecodeError(text)
 
     def peer_ended(self, stream: Stream) -> None:
-        if stream.is_sending:  # the server does not need the whole request
+        if stream.is_sending:  # the server does not need the entire request
             self.reset(stream, ErrorCode.NO_ERROR)
         else:
             self._close_stream(stream)

@@ -1,21 +1,22 @@
 """The common part of `server` and `client`: one HTTP/2 connection (RFC 9113).
 
-The code is pure: it converts received bytes to events, and method calls to bytes to send. The caller passes the current
-time.
+The code performs no I/O: it converts received bytes to events, and method calls to bytes to send. The caller passes the
+current time.
 
-`receive` takes the peer's bytes and appends to `events`. The methods of Http2Server and Http2Client queue bytes for the
-peer. `data_to_send` returns the queued bytes, as far as the peer's windows allow.
+`receive` processes the peer's bytes and appends to `events`. The methods of Http2Server and Http2Client queue bytes for
+the peer. `data_to_send` returns as many of the queued bytes as the peer's windows allow.
 
-Three rules hold on both sides:
+Both sides follow three rules:
 
-- **Flow control.** Each stream has two windows: `window` limits the data that this side sends, `room` the data that the
-  peer sends. Data that exceeds `window` waits in `unsent`. Waiting streams take turns, and each sends one frame per
-  turn. The connection's own receive window is as large as HTTP/2 allows, so a stream with a slow consumer does not
-  block the others.
-- **Closed streams are forgotten.** If a stream with an earlier number is missing from `streams`, it is closed. Late
-  frames for a closed stream affect only the connection (windows, header tables); otherwise this side ignores them.
+- **Flow control.** Each stream has two windows: `window` limits the data that this side sends, and `room` limits the
+  data that the peer sends. Data that exceeds `window` waits in `unsent`. Waiting streams take turns, and each stream
+  sends one frame per turn. The connection's own receive window is as large as HTTP/2 allows, so a stream with a slow
+  consumer does not block the others.
+- **Closed streams are forgotten.** A stream is closed if it is missing from `streams` and has a lower number than the
+  newest stream. Late frames for a closed stream affect only the connection (windows, header tables), and are otherwise
+  ignored.
 - **The peer's use of resources is limited.** `receive` stops after FRAMES frames, so the caller can serve other
-  connections. Frames without content (pings, settings, DATA of a few bytes, window updates, frames of closed streams)
+  connections. Frames without content (pings, settings, DATA with few bytes, window updates, frames of closed streams)
   cost credit, which grows with time and with useful work. When no credit is left, the connection ends with
   GOAWAY(ENHANCE_YOUR_CALM).
 """
@@ -52,25 +53,24 @@ from gateway.core.http2.frames import (
 from gateway.core.messages import Buffer
 
 WIDEN_CONNECTION = frames.window_update(0, MAX_WINDOW - DEFAULT_WINDOW)
-"""Both sides send this frame first. It makes the connection's receive window as large as HTTP/2 allows."""
+"""A frame that both sides send first, to make the connection's receive window as large as HTTP/2 allows."""
 
 BYTES_PER_FRAME = 256
-"""Number of bytes of a header block that take as much processing time as a frame."""
+"""Number of header block bytes that take as much processing time as a frame."""
 EARNED = 4.0
 """Credit for each piece of data sent, because peers respond to data with window updates and pings."""
 _MOST_OWED = 2**16
-"""Maximum size of the queued responses to the peer's own frames (such as pings) while the peer does not read, in
-bytes."""
+"""Maximum size, in bytes, of the queued responses to the peer's own frames (such as pings) while the peer does not
+read."""
 _TOO_LARGE = (MAX_FRAME_SIZE + 1) << 8
-"""A frame's payload is too large if the first number in its `HEADER` is at least this number."""
+"""The smallest first number in a frame's `HEADER` that indicates a payload that is too large."""
 LEAST_ROOM = MAX_WINDOW // 2
-"""Number of bytes below which this side widens the connection's receive window."""
+"""Number of bytes left in the connection's receive window below which this side widens the window."""
 _SETTINGS_ACK = frames.frame(frames.SETTINGS, ACK, 0, b"")
 
 
 class UnsentData:
-    """The part of a stream's data that is still unwritten. Only the code that detects stalled streams uses
-    `progress`."""
+    """The unwritten part of a stream's data. Only the code that detects stalled streams uses `progress`."""
 
     __slots__ = ("_pieces", "progress", "size")
 
@@ -94,7 +94,7 @@ class UnsentData:
 
 
 class Stream:
-    """One request and its reply. Only the code that handles the events uses `handler`."""
+    """One request and its reply. Only the code that handles events uses `handler`."""
 
     __slots__ = (
         "announced",
@@ -117,17 +117,17 @@ class Stream:
         self.room = room
         """Number of bytes that the peer can still send."""
         self.is_receiving = True
-        """True if the peer can send more."""
+        """True if the peer can send more frames."""
         self.is_sending = True
-        """True if this side can send more."""
+        """True if this side can send more frames."""
         self.is_closed = False
         self.announced: int | None = None
-        """Number of data bytes that the peer must still send according to its content-length; None without this
+        """Number of data bytes that the peer must still send according to its content-length header; None without this
         header."""
         self.unsent: UnsentData | None = None
         self.closing: bytes | None = None
-        """The frames that end this side of the stream after `unsent`; empty if the last DATA frame ends it, and None if
-        more data follows."""
+        """The frames that end this side of the stream after `unsent`. The value is empty if the last DATA frame ends
+        this side, and None if more data follows."""
         self.heard = now
         """The time when the peer last sent data."""
         self.handler: Any = None
@@ -157,20 +157,20 @@ class DataSent(NamedTuple):
 
 
 new_event: Callable[[type[Any], tuple[Any, ...]], Any] = tuple.__new__
-"""Makes a NamedTuple from its fields in a third of the time that a constructor call takes."""
+"""Creates a NamedTuple from its fields in a third of the time that its constructor takes."""
 
 
 class _ContinuedBlock:
     """A header block that continues in CONTINUATION frames (section 6.10).
 
-    It stores only as much of the block as is needed to detect that the block is too large. If a block is too large,
+    This class stores only as much of the block as is needed to detect that it is too large. If a block is too large,
     this side skips it, and the connection's other streams continue. If the block is longer than _MOST times the limit,
     the connection ends."""
 
     _MOST = 16
     """Maximum size of a skipped block, as a multiple of the limit."""
     _PER_FRAME = 16
-    """Number of bytes that each frame counts in addition to its payload, which can be empty."""
+    """Number of bytes to add for each frame, because a frame's payload can be empty."""
 
     __slots__ = ("_left", "_limit", "data", "flags", "stream")
 
@@ -195,11 +195,10 @@ class Http2Connection:
 
     `opening` contains the first bytes that this side sends. `room` is the initial number of bytes that the peer can
     send on each stream, as announced in `opening`. `header_limit` is the maximum size of a header block's fields, in
-    bytes. `bytes_per_credit` is the number of bytes sent by this side for which the peer can send one more frame
-    without content.
+    bytes. For each `bytes_per_credit` bytes that this side sends, the peer can send one more frame without content.
 
-    A subclass implements the methods that raise NotImplementedError, and can also extend the frame handlers (`on_data`
-    and others), `dropped`, `unexpected` and `sends`, which must then call the method of this class."""
+    A subclass implements the methods that raise NotImplementedError. It can also extend the frame handlers (`on_data`
+    and others), `dropped`, `unexpected` and `sends`, and must then call this class's method."""
 
     def __init__(self, opening: bytes, room: int, header_limit: int, bytes_per_credit: int, now: float) -> None:
         self.events: deque[Any] = deque()
@@ -209,13 +208,13 @@ class Http2Connection:
         self.is_open = False
         """True after the peer has sent valid HTTP/2."""
         self.is_closed = False
-        """True if this side ignores all further bytes; the remaining bytes to send end with GOAWAY."""
+        """True if this side ignores all further received bytes. The remaining bytes to send end with GOAWAY."""
         self.is_paused = False
-        """True if the peer reads too slowly. The connection then writes no data. The caller sets this field."""
+        """True if the peer reads too slowly. The caller sets this field, and the connection then writes no data."""
         self.has_more = False
         """True if `receive` might have left complete frames unprocessed."""
         self.violation = ""
-        """The rule that the peer broke, if the violation closed the connection."""
+        """The rule whose violation by the peer closed the connection, if any."""
         self.block_since: float | None = None
         """The time when the current header block began; None if no header block is incomplete."""
         self.peer = PeerSettings()
@@ -230,12 +229,12 @@ class Http2Connection:
         self._is_begun = True
         """True if the connection preface, which comes before the first frame, has arrived."""
         self._frames_left = 0
-        """Maximum number of frames that this call of `receive` still processes."""
+        """Maximum number of frames that the current call of `receive` still processes."""
         self._block: _ContinuedBlock | None = None
         self._room = MAX_WINDOW
         self._window = DEFAULT_WINDOW
         self.waiting: deque[Stream] = deque()
-        """Streams whose data waits for windows, or for the peer to read."""
+        """Streams whose data waits until windows allow it, or until the peer reads."""
         self._ended_early: list[Stream] = []
         """Only for servers: streams with a complete reply to a request that has not ended."""
         self._owed = 0
@@ -260,7 +259,7 @@ class Http2Connection:
         raise NotImplementedError
 
     def headed(self, number: int, flags: int, block: bytes) -> None:
-        """Handle a whole header block. Raises DecodeError or ViolationError."""
+        """Handle a complete header block. Raises DecodeError or ViolationError."""
         raise NotImplementedError
 
     def peer_ended(self, stream: Stream) -> None:
@@ -276,7 +275,7 @@ class Http2Connection:
         raise NotImplementedError
 
     def was_opened(self, number: int) -> bool:
-        """Return whether a stream that is not open now was open before."""
+        """Return whether a stream that is not open was open before."""
         raise NotImplementedError
 
     def close(self, code: ErrorCode, text: str = "") -> None:
@@ -288,8 +287,8 @@ class Http2Connection:
     def receive(self, data: memoryview, now: float) -> int:
         """Process the complete frames at the start of `data`, and append their events to `events`.
 
-        Return the number of processed bytes. Call this again with the unprocessed bytes followed by the next bytes; if
-        `has_more` is True, with the unprocessed bytes alone."""
+        Return the number of processed bytes. In the next call, pass the unprocessed bytes followed by newly received
+        bytes. If `has_more` is True, call again with the unprocessed bytes alone."""
         self._now = now
         self.has_more = False
         if self.is_closed:
@@ -337,13 +336,14 @@ class Http2Connection:
         return f"a frame of type {kind}, expected type {self._expected}"
 
     def receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
-        """Process a whole message in one step, which is possible for most messages: its HEADERS frame, whose header
-        block is from `start` to `at`, and the frames directly after it. Return the end of these frames; 0 if the frames
-        do not have the usual pattern and must be processed one by one."""
+        """Process an entire message in one step, which is possible for most messages. The message consists of its
+        HEADERS frame, whose header block is from `start` to `at`, and the frames directly after it. Return the offset
+        at which these frames end; 0 if they do not have the usual pattern and must be processed one by one."""
         raise NotImplementedError
 
     def _widen_room(self) -> None:
-        """Let the peer send more on the connection, because its receive window has less than LEAST_ROOM left."""
+        """Let the peer send more data on the connection, because fewer than LEAST_ROOM bytes of the receive window are
+        left."""
         self.queued.append(frames.window_update(0, MAX_WINDOW - self._room))
         self._room = MAX_WINDOW
 
@@ -377,7 +377,7 @@ class Http2Connection:
     def _breaks_length(self, stream: Stream, size: int, ends: bool) -> bool:
         """Return whether `size` more bytes of data violate the head's content-length.
 
-        If they do, call `break_off` for the stream (section 8.1.1)."""
+        In this case, call `break_off` for the stream (section 8.1.1)."""
         assert stream.announced is not None
         stream.announced -= size
         if stream.announced < 0 or (ends and stream.announced):
@@ -501,7 +501,7 @@ class Http2Connection:
     def _answer(self, frame: bytes) -> None:
         """Queue the response to a frame.
 
-        Raises DecodeError if too many responses wait because the peer does not read them."""
+        Raises DecodeError if too many responses are queued because the peer does not read them."""
         self.queued.append(frame)
         if self.is_paused:
             self._owed += len(frame)
@@ -527,17 +527,17 @@ class Http2Connection:
             self._close_stream(stream)
 
     def grant(self, stream: Stream, held: int, window: int = 0) -> None:
-        """Widen the peer's window, so the stream's unread data can grow to `window` bytes (default: the initial window
-        of streams). `held` bytes have arrived and are not consumed yet. The peer gets a window update only if the
-        update is at least half of the initial window."""
+        """Widen the peer's window to let the stream's unread data grow to `window` bytes (default: the initial window
+        of streams). `held` bytes have arrived and have not been consumed yet. This side sends a window update only if
+        the update is at least half of the initial window."""
         due = (window or self._stream_room) - stream.room - held
         if due >= self._stream_room // 2 and stream.is_receiving:
             stream.room += due
             self.queued.append(frames.window_update(stream.id, due))
 
     def data_to_send(self) -> list[Buffer]:
-        """Return the bytes to write now; for large data, about one frame. Call this again until it returns nothing,
-        unless the peer reads too slowly."""
+        """Return the bytes to write now: about one frame if the data is large. Call this method again until it returns
+        nothing, unless the peer reads too slowly."""
         if self.waiting and not self.is_paused and not self.is_closed:
             self._write_waiting()
         if self._ended_early:
@@ -546,15 +546,15 @@ class Http2Connection:
         return out
 
     def _stop_senders(self) -> None:
-        """Ask clients with RST_STREAM(NO_ERROR) to stop sending a request that already has a complete reply (RFC 9113
-        section 8.1)."""
+        """Send RST_STREAM(NO_ERROR) to ask clients to stop sending a request that already has a complete reply (RFC
+        9113 section 8.1)."""
         for stream in self._ended_early:
             self.reset(stream, ErrorCode.NO_ERROR)
         self._ended_early = []
 
     @property
     def unsent_bytes(self) -> int:
-        """The number of waiting data bytes of all streams together."""
+        """The total number of waiting data bytes of all streams."""
         return sum(stream.unsent.size for stream in self.waiting if stream.unsent is not None)
 
     def _wait(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
@@ -562,7 +562,7 @@ class Http2Connection:
         self.waiting.append(stream)
 
     def _write_waiting(self) -> None:
-        """Write a frame of each waiting stream in turn, as far as the windows and a byte budget allow."""
+        """Write one frame of each waiting stream in turn, until the windows or a byte budget are exhausted."""
         waiting, budget = 0, LARGEST_FRAME
         while waiting < len(self.waiting) and self._window > 0 and budget > 0:
             stream = self.waiting.popleft()

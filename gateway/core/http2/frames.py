@@ -1,5 +1,5 @@
 """HTTP/2 frames (RFC 9113 sections 4 and 6): their headers, payloads and codes, and the settings that the peer sends in
-SETTINGS frames. The code is pure.
+SETTINGS frames. The code performs no I/O.
 """
 
 from collections.abc import Iterator
@@ -16,30 +16,30 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDO
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITIZED = 0x1, 0x1, 0x4, 0x8, 0x20
 
 ENDS = END_HEADERS | END_STREAM
-"""The flags of a header block in one frame that ends its stream, such as trailers."""
+"""The flags of a HEADERS frame that contains a complete header block and ends its stream, such as trailers."""
 
 MAX_FRAME_SIZE = 2**14
-"""Maximum size of a received payload, in bytes: the initial value of section 6.5.2, which the gateway does not
+"""Maximum size of a received payload, in bytes. This is the initial value in section 6.5.2, which the gateway does not
 raise."""
 MAX_WINDOW = 2**31 - 1
 DEFAULT_WINDOW = 2**16 - 1
 LAST_STREAM = 2**31 - 1
 
 HEADER = Struct(">LBL")
-"""A frame's header: one number with 24 bits for the payload's size and 8 bits for the type, then the flags, then the
-stream with a reserved bit."""
+"""The format of a frame's header. The first number has 24 bits for the payload's size and 8 bits for the type. The
+flags follow, and then the stream with a reserved bit."""
 HEADER_SIZE = HEADER.size
 read_header = HEADER.unpack_from
 read_expected = Struct(">BQ").unpack_from
-"""Reads a header in which only the size is unknown, as two numbers. The first number is 0 for payloads below 64 KiB.
-The second number contains the size, shifted by SIZE_SHIFT, and in the bits of EXPECTED the stream and the result of
-`expected`."""
+"""Reads, as two numbers, a header in which only the size is unknown. The first number is 0 for payloads below 64 KiB.
+The second number contains the size, shifted by SIZE_SHIFT. Its lower bits (EXPECTED) contain the stream and the result
+of `expected`."""
 SIZE_SHIFT = 48
 EXPECTED = 2**SIZE_SHIFT - 1
 UNSIGNED = Struct(">L")
 WIDENING_SIZE = UNSIGNED.size
 WIDENING = WIDENING_SIZE << 8 | WINDOW_UPDATE
-"""The first number in the header of WINDOW_UPDATE, whose payload has a fixed size."""
+"""The first number in the header of a WINDOW_UPDATE frame, whose payload has a fixed size."""
 
 
 def expected(kind: int, flags: int) -> int:
@@ -84,7 +84,7 @@ class FrameSizeError(DecodeError):
 
 
 class ViolationError(Exception):
-    """The peer broke a rule that has an error code other than PROTOCOL_ERROR."""
+    """The peer broke a rule whose violation has an error code other than PROTOCOL_ERROR."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -92,7 +92,7 @@ class ViolationError(Exception):
 
 
 def check_ping(stream: int, payload: Buffer) -> None:
-    """Check a PING frame (section 6.7). Raises DecodeError, or FrameSizeError."""
+    """Check a PING frame (section 6.7). Raises DecodeError or FrameSizeError."""
     if stream:
         raise DecodeError(f"PING of stream {stream}; it has stream 0")
     if len(payload) != 8:
@@ -100,7 +100,7 @@ def check_ping(stream: int, payload: Buffer) -> None:
 
 
 def check_go_away(stream: int, payload: Buffer) -> None:
-    """Check a GOAWAY frame (section 6.8). Raises DecodeError, or FrameSizeError."""
+    """Check a GOAWAY frame (section 6.8). Raises DecodeError or FrameSizeError."""
     if stream:
         raise DecodeError(f"GOAWAY of stream {stream}; it has stream 0")
     if len(payload) < 8:
@@ -122,7 +122,7 @@ def header(size: int, kind: int, flags: int, stream: int) -> bytes:
 
 
 def frame(kind: int, flags: int, stream: int, payload: Buffer) -> bytes:
-    """Return a whole frame."""
+    """Return a complete frame."""
     return header(len(payload), kind, flags, stream) + payload
 
 
@@ -132,8 +132,8 @@ def settings(values: dict[Setting, int]) -> bytes:
 
 
 def read_settings(payload: Buffer) -> Iterator[tuple[int, int]]:
-    """Yield the identifiers and values in a SETTINGS payload. Raises FrameSizeError if its size is not a multiple of
-    6."""
+    """Yield the identifiers and values in a SETTINGS payload. Raises FrameSizeError if the payload's size is not a
+    multiple of 6."""
     if len(payload) % _SETTING.size:
         raise FrameSizeError(f"SETTINGS of {len(payload)} bytes, expected a multiple of {_SETTING.size}")
     return _SETTING.iter_unpack(payload)
@@ -148,7 +148,7 @@ def reset(stream: int, code: ErrorCode) -> bytes:
 
 
 def window_update(stream: int, increment: int) -> bytes:
-    """Return a WINDOW_UPDATE frame; stream 0 is the connection."""
+    """Return a WINDOW_UPDATE frame. Stream 0 stands for the connection."""
     return frame(WINDOW_UPDATE, 0, stream, UNSIGNED.pack(increment))
 
 
@@ -183,11 +183,11 @@ def number(payload: Buffer, what: str, size: int = 4) -> int:
 
 
 def unpadded(payload: memoryview, what: str, flags: int) -> memoryview:
-    """Return the payload of DATA or HEADERS, without the padding and the priority that `flags` announce.
+    """Return the payload of a DATA or HEADERS frame, without the padding and the priority that `flags` announce.
 
     Raises:
         FrameSizeError: the payload is too short for its first fields.
-        DecodeError: the padding is longer than the rest.
+        DecodeError: the padding is longer than the rest of the payload.
     """
     start = (1 if flags & PADDED else 0) + (5 if flags & PRIORITIZED else 0)
     if start > len(payload):
@@ -201,8 +201,8 @@ def unpadded(payload: memoryview, what: str, flags: int) -> memoryview:
 # --- The settings of the peer, which limit the data that this side sends ---
 
 LARGEST_FRAME = 2**18
-"""Maximum number of data bytes to pass to the transport in one step, even if the peer accepts larger frames, because
-the transport's buffer is limited."""
+"""Maximum number of data bytes to pass to the transport in one step. This limit applies even if the peer accepts larger
+frames, because the transport's buffer is limited."""
 
 
 class PeerSettings:
@@ -221,7 +221,7 @@ class PeerSettings:
     def take(self, payload: Buffer) -> int:
         """Apply the values of a SETTINGS frame.
 
-        Returns the number of bytes to add to the windows of open streams (section 6.9.2).
+        Return the number of bytes to add to the windows of open streams (section 6.9.2).
 
         Raises:
             ViolationError: a window is larger than 2^31-1.

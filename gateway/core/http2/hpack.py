@@ -1,21 +1,21 @@
-"""HPACK, the compression of header blocks (RFC 7541). The code is pure.
+"""HPACK, the compression of header blocks (RFC 7541). The code performs no I/O.
 
 **Why not a dynamic table?** With a dynamic table, each block changes the meaning of later blocks. The gateway would
 have to read every block of a connection, in order, and the encoding of the same request would differ each time.
-Therefore the gateway announces a table of size 0 to clients and servers (SETTINGS_HEADER_TABLE_SIZE). Once the peer
+Therefore, the gateway announces a table size of 0 to clients and servers (SETTINGS_HEADER_TABLE_SIZE). Once the peer
 uses this size, the meaning of a block depends only on its own bytes:
 
-- The gateway can look up a block that occurred before instead of reading it. For the head of a request, a lookup takes
-  0.2 us, while reading, checking and interpreting take 9.7 us. With a dynamic table, reading alone takes 2 us in this
+- The gateway can look up a repeated block instead of reading it. For a request's head, a lookup takes 0.2 us, while
+  reading, checking and interpreting the block take 9.7 us. With a dynamic table, reading alone takes 2 us in this
   module, and 9 us in the `hpack` package.
 - The gateway can skip a block that is too large or irrelevant.
 - A peer cannot make the gateway store 4 KiB for each connection.
 
-The price is size: the head of a request takes about 110 bytes instead of 6. In the networks where gateways usually run,
-sending these bytes costs less than maintaining a table. The blocks that this module writes do not use a dynamic table
+The disadvantage is size: a request's head has about 110 bytes instead of 6. In the networks where gateways usually run,
+sending these bytes costs less than maintaining a table. Blocks written by this module do not use a dynamic table
 either.
 
-Until a client has received the gateway's announcement, the client can use the initial table of 4,096 bytes. Therefore
+Until a client has received the gateway's announcement, it can use the initial table of 4,096 bytes. Therefore,
 `Decoder` can also read blocks that use a table.
 """
 
@@ -57,17 +57,17 @@ _VALUES = {
 _TABLE: tuple[Field, ...] = tuple((name, _VALUES.get(index, b"")) for index, name in enumerate(_NAMES, 1))
 
 NO_TABLE = b"\x20"
-"""The beginning of a connection's first block (section 6.3), which says that the writer's dynamic table has size 0.
+"""The beginning of a connection's first block, which sets the size of the writer's dynamic table to 0 (section 6.3).
 
 This beginning is required only if the peer announces a table smaller than the initial table."""
 
 _OVERHEAD = 32
-"""Number of bytes that a field counts in addition to its name and value (RFC 9113 section 6.5.2, RFC 7541 section
-4.1)."""
+"""Number of bytes that each field adds to the counted size, in addition to its name and value (RFC 9113 section 6.5.2,
+RFC 7541 section 4.1)."""
 
 _MOST_FIELDS = 4096
-"""Maximum number of fields of a block that exceeds the limit. The decoder reads them to keep the dynamic table
-correct."""
+"""Maximum number of fields in a block that exceeds the size limit. The decoder reads all fields of this block to keep
+the dynamic table correct."""
 
 INITIAL_TABLE_SIZE = 4096
 """The initial value of SETTINGS_HEADER_TABLE_SIZE (RFC 9113 section 6.5.2)."""
@@ -78,15 +78,16 @@ class HeadersTooLargeError(Exception):
 
 
 def literal(name: bytes, text: bytes) -> bytes:
-    """Return a field that is not added to any dynamic table, not even in proxies (section 6.2.3: "Never Indexed")."""
+    """Return the encoding of a field that must not be added to any dynamic table, including proxies' tables (section
+    6.2.3: "Never Indexed")."""
     return b"\x10" + _integer(len(name), 7) + name + _integer(len(text), 7) + text
 
 
 class Decoder:
-    """Reads the header blocks of one connection, in the order in which they arrive.
+    """Reads the header blocks of one connection in the order of their arrival.
 
-    `limit` is the maximum size of a block's fields, in bytes, counted like SETTINGS_MAX_HEADER_LIST_SIZE. `table_size`
-    is the maximum size of the peer's dynamic table, in bytes."""
+    `limit` is the maximum size of a block's fields, in bytes. The size is counted as for SETTINGS_MAX_HEADER_LIST_SIZE.
+    `table_size` is the maximum size of the peer's dynamic table, in bytes."""
 
     __slots__ = ("_allowed", "_entries", "_limit", "_size", "_table_size", "is_stateless")
 
@@ -95,7 +96,7 @@ class Decoder:
         self._allowed = table_size
         self._table_size = table_size
         self.is_stateless = not table_size
-        """True if all blocks are independent of earlier ones, so they can be skipped and cached."""
+        """True if no block depends on an earlier block, so blocks can be skipped and cached."""
         self._entries: deque[Field] = deque()
         """The entries of the dynamic table, the newest first."""
         self._size = 0
@@ -108,11 +109,10 @@ class Decoder:
         self._allowed = table_size
 
     def read(self, block: bytes) -> list[Field]:
-        """Return the fields of a whole block. The dynamic table stays correct even if the block is too large.
+        """Return the fields of a complete block. The dynamic table stays correct even if the block is too large.
 
         Raises:
-            DecodeError: the block is not a header block, or it refers to a missing entry; the connection cannot
-                continue.
+            DecodeError: the block is not a header block, or refers to a missing entry; the connection cannot continue.
             HeadersTooLargeError: the fields exceed the limit.
         """
         fields: list[Field] = []
@@ -137,7 +137,7 @@ class Decoder:
         """Skip a block without reading it. The block can be truncated.
 
         Raises:
-            DecodeError: the peer uses a dynamic table, so later blocks could refer to this one; the connection cannot
+            DecodeError: the peer uses a dynamic table, so later blocks could refer to this block; the connection cannot
                 continue.
         """
         at = 0
@@ -147,7 +147,7 @@ class Decoder:
             raise DecodeError("a header block that is too large adds to a dynamic table")
 
     def _read_field(self, block: bytes, at: int) -> tuple[Field | None, int]:
-        """Return the field at `at` (None for a change of the table size) and its end."""
+        """Return the field at offset `at` (None for a change of the table size), and the offset at which it ends."""
         octet = block[at]
         if octet & 0x80:
             index, at = _read_integer(block, at, 7)
@@ -181,7 +181,7 @@ class Decoder:
         self._evict(0)
 
     def _add(self, field: Field) -> None:
-        """Add an entry to the table. A field that is larger than the table empties the table (section 4.4)."""
+        """Add an entry to the table. An entry that is larger than the table empties it (section 4.4)."""
         size = _size_of(field)
         self._evict(size)
         if size <= self._table_size:
@@ -189,7 +189,7 @@ class Decoder:
             self._size += size
 
     def _evict(self, size: int) -> None:
-        """Remove entries until there is enough space for an entry of `size` bytes."""
+        """Remove entries until the table has space for an entry of `size` bytes."""
         while self._entries and self._size + size > self._table_size:
             self._size -= _size_of(self._entries.pop())
 
@@ -199,7 +199,8 @@ def _size_of(field: Field) -> int:
 
 
 def read(block: bytes, limit: int) -> list[Field]:
-    """Return the fields of a whole block from a peer without a dynamic table. Raises the errors of `Decoder.read`."""
+    """Return the fields of a complete block from a peer without a dynamic table. Raises the same errors as
+    `Decoder.read`."""
     return Decoder(limit, 0).read(block)
 
 
@@ -215,12 +216,13 @@ def _read_string(block: bytes, at: int) -> tuple[bytes, int]:
 
 
 _MOST_OCTETS = 4
-"""Maximum number of octets in an integer after its prefix: 28 bits are enough for every limit."""
+"""Maximum number of octets in an integer after its prefix. Their 28 bits are enough for every limit."""
 
 
 def _read_integer(block: bytes, at: int, bits: int) -> tuple[int, int]:
-    """Return the integer (section 5.1) in the lower `bits` of the octet at `at` and, if they are all ones, in the
-    following octets, with seven bits each, the lowest first. Also return its end."""
+    """Return the integer (section 5.1) at offset `at`, and the offset at which it ends. The integer is in the lower
+    `bits` bits of the first octet. If these bits are all ones, the integer continues in the following octets, with
+    seven bits in each, the lowest bits first."""
     full = (1 << bits) - 1
     number = block[at] & full
     at += 1
@@ -234,7 +236,7 @@ def _read_integer(block: bytes, at: int, bits: int) -> tuple[int, int]:
 
 
 def _integer(number: int, bits: int) -> bytes:
-    """Return `number` in the encoding that `_read_integer` reads. The upper bits of the first octet are 0."""
+    """Return the encoding of `number` that `_read_integer` reads. The upper bits of the first octet are 0."""
     full = (1 << bits) - 1
     if number < full:
         return bytes([number])
@@ -248,13 +250,12 @@ def _integer(number: int, bits: int) -> bytes:
 
 
 def write(fields: Iterable[Field]) -> bytes:
-    """Return a block with all `fields` as literals."""
+    """Return a block that contains all `fields` as literals."""
     return b"".join(literal(*field) for field in fields)
 
 
 def write_repeated(fields: Iterable[Field]) -> bytes:
-    """Same as `write`, but fast for a few recurring names whose values differ each time but have only a few different
-    lengths."""
+    """Same as `write`, but faster for a few recurring names whose values vary and have only a few different lengths."""
     block = b""
     for name, text in fields:
         block += up_to_value(name, len(text)) + text
@@ -263,14 +264,14 @@ def write_repeated(fields: Iterable[Field]) -> bytes:
 
 @lru_cache(1024)
 def up_to_value(name: bytes, size: int) -> bytes:
-    """Return the beginning of a literal, up to its value of `size` bytes."""
+    """Return the beginning of a literal, up to its value, which has `size` bytes."""
     return literal(name, b"")[:-1] + _integer(size, 7)
 
 
 # --- Huffman code (appendix B) ---
 
 # The code is canonical: codes of equal length are consecutive numbers in the order of their symbols, and the numbers of
-# longer codes follow the numbers of shorter codes. So the table below needs only the code length of each symbol.
+# longer codes follow the numbers of shorter codes. Therefore, the table below contains only each symbol's code length.
 #
 # The decoder is a state machine that reads half an octet at a time. A state is the sequence of bits since the last
 # complete code.
@@ -302,7 +303,7 @@ _SYMBOLS: dict[int, bytes] = {
 
 
 def _codes() -> Iterator[tuple[tuple[int, int], int]]:
-    """Yield each code (its length and its number) with its symbol."""
+    """Yield each code (its length in bits and its number) with its symbol."""
     number = last = 0
     for length, symbol in chain.from_iterable(zip(repeat(length), found) for length, found in _SYMBOLS.items()):
         number <<= length - last
@@ -314,7 +315,7 @@ _CODES = dict(_codes())
 _LONGEST = max(_SYMBOLS)
 
 _Prefix = tuple[int, int]
-"""The beginning of a code: the number of bits, and their value."""
+"""The beginning of a code: the number of bits and their value."""
 _BEGINNING: _Prefix = 0, 0
 _NEVER: _Prefix = _LONGEST, 0
 """The state of an invalid string: no code starts with these bits, and all transitions lead back to this state."""
@@ -322,9 +323,9 @@ _NEVER: _Prefix = _LONGEST, 0
 
 @cache
 def _transitions() -> tuple[list[list[tuple[int, bytes]]], frozenset[int]]:
-    """Return the transitions: for each state and each value of the next four bits, the index of the next state, and the
-    completed symbol if there is one. Codes have five bits or more, so four bits complete at most one symbol. Also
-    return the states in which a string can end."""
+    """Return the transitions, and the states in which a string can end. For each state and each value of the next four
+    bits, the transitions contain the index of the next state and the completed symbol, if any. Codes have at least five
+    bits, so four bits complete at most one symbol."""
     indices = {_BEGINNING: 0, _NEVER: 1}
     rows = []
     for prefix in (found := list(indices)):
@@ -354,8 +355,8 @@ def decode_huffman(coded: bytes) -> bytes:
     """Return the string that `coded` encodes.
 
     Raises:
-        DecodeError: a code does not exist, or the end violates section 5.2 (it must be up to seven bits of padding, all
-            ones).
+        DecodeError: a code does not exist, or the padding at the end has more than seven bits, or contains a bit that
+            is not one (section 5.2).
     """
     rows, ends = _transitions()
     symbols, prefix = bytearray(), 0

@@ -1,5 +1,5 @@
-"""The server side of one HTTP/2 connection. The code is pure; `connection` describes how to use it. The gRPC listener
-and `http2_refusal` create it.
+"""The server side of one HTTP/2 connection. The code performs no I/O. `connection` describes how to use it. The gRPC
+listener and `http2_refusal` create these objects.
 
 The states of a stream:
 
@@ -14,12 +14,12 @@ The states of a stream:
           |
           +---> closed: RST_STREAM of either side
 
-If a client breaks a rule on one stream, this side resets that stream; the connection continues. Resets use a separate
-credit, because they cost more than other frames.
+If a client breaks a rule on one stream, this side resets the stream, and the connection continues. Resets use a
+separate credit, because they cost more than other frames.
 
 This side never drops a request without informing the client. HEADERS and DATA on a closed stream end the connection
-(section 5.1), unless the client might still consider the stream open, because this side has reset the stream or has
-sent GOAWAY.
+(section 5.1). The exception is a stream that the client might still consider open, because this side has reset the
+stream or has sent GOAWAY.
 """
 
 from collections import deque
@@ -70,9 +70,9 @@ from gateway.core.http2.hpack import NO_TABLE
 from gateway.core.messages import Buffer
 
 MAX_STREAMS = 100
-"""Maximum number of requests in flight on one connection. The gateway announces it to the client."""
+"""Maximum number of requests in flight on one connection. The gateway announces this limit to the client."""
 MAX_RUNNING = 2 * MAX_STREAMS
-"""Maximum number of requests on one connection, including cancelled requests that still run.
+"""Maximum number of requests on one connection, including cancelled requests that are still running.
 
 Clients do not count cancelled requests: only streams "in the "open" or "half-closed" state" count for MAX_STREAMS (RFC
 9113 section 5.1.2)."""
@@ -84,12 +84,12 @@ _BYTES_PER_CREDIT = 4096
 _RESETS, _RESETS_PER_SECOND = 500.0, 100.0
 
 _MOST_PING_STRIKES = 2
-"""Number of tolerated pings that arrive before the required interval has passed."""
+"""Number of consecutive pings that can arrive before the required interval has passed."""
 
 _MOST_ABANDONED = 256
-"""Maximum number of stored streams that this side has reset. Frames for these streams can still arrive.
+"""Maximum number of streams that are stored because this side has reset them and frames for them can still arrive.
 
-A client never considers more than MAX_STREAMS streams open."""
+This number is enough, because a client never considers more than MAX_STREAMS streams open."""
 _MOST_SKIPPED = 16
 """Maximum number of stored gaps in the stream numbers."""
 
@@ -108,7 +108,7 @@ class RequestStarted(NamedTuple, Generic[Head]):
 
 
 class RequestReceived(NamedTuple, Generic[Head]):
-    """A whole request has arrived: its head and all its data, which are valid until the next `receive`."""
+    """A complete request has arrived: its head and all its data (valid until the next `receive`)."""
 
     stream: Stream
     head: Head
@@ -116,7 +116,7 @@ class RequestReceived(NamedTuple, Generic[Head]):
 
 
 def http1_reply(text: str) -> bytes:
-    """Return a whole reply with the explanation `text`, for a client that uses HTTP/1."""
+    """Return a complete reply that contains the explanation `text`, for a client that uses HTTP/1."""
     return (
         b"HTTP/1.1 505 HTTP Version Not Supported\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n"
         b"Connection: close\r\n\r\n%b" % (len(text), text.encode())
@@ -129,22 +129,23 @@ _HTTP1_REPLY = http1_reply("This port speaks HTTP/2 without TLS\n")
 class Http2Server(Http2Connection, Generic[Head]):
     """The server side of a connection.
 
-    `heads` reads the heads of requests. Clients that use HTTP/1 get `http1_reply`.
+    `heads` reads the heads of requests. Clients that use HTTP/1 receive `http1_reply`.
 
-    It creates the events RequestReceived, StreamReset and DataSent. For a request that arrives in several parts, it
-    creates RequestStarted and DataReceived instead of RequestReceived."""
+    This class creates the events RequestReceived, StreamReset and DataSent. For a request that arrives in several
+    parts, it creates RequestStarted and DataReceived instead of RequestReceived."""
 
     def __init__(self, heads: RequestHeads[Head], now: float = 0.0, http1_reply: bytes = _HTTP1_REPLY) -> None:
         super().__init__(_opening(heads.limit), WINDOW, heads.limit, _BYTES_PER_CREDIT, now)
         self.ping_interval = 0.0
-        """Minimum time between two pings of a client that has no stream open and gets no frames in between, in seconds.
+        """Minimum number of seconds between two pings of a client that has no open stream and receives no frames in
+        between.
 
-        0 means no minimum. The caller sets this field. All other pings are limited only by the credit."""
+        0 means no minimum. The caller sets this field. For all other pings, the credit is the only limit."""
         self.still_running = 0
-        """The number of requests that still run on closed streams.
+        """The number of requests that are still running on closed streams.
 
-        The caller sets this field. If it is MAX_STREAMS or more, the caller processes no more frames until the next
-        turn of the event loop, in which most of these requests end."""
+        The caller sets this field. If the number is MAX_STREAMS or more, the caller processes no more frames until the
+        next turn of the event loop. Most of these requests end in that turn."""
         self._preamble = NO_TABLE
         """The bytes before the connection's first header block."""
         self._is_begun = False
@@ -157,9 +158,9 @@ class Http2Server(Http2Connection, Generic[Head]):
 
         These streams are closed although they were never open (section 5.1.1)."""
         self._abandoned: dict[int, None] = {}
-        """The last streams that this side has reset, the oldest first."""
+        """The most recent streams that this side has reset, the oldest first."""
         self._is_full = False
-        """True if the connection accepts no new streams, because it has sent the final GOAWAY."""
+        """True if the connection accepts no new streams because it has sent the final GOAWAY."""
         self._resets = Credit(_RESETS, _RESETS_PER_SECOND, now)
         self._pinged = -inf
         self._ping_strikes = 0
@@ -184,9 +185,10 @@ class Http2Server(Http2Connection, Generic[Head]):
     def receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
         """Same as in Http2Connection.
 
-        The frames are the HEADERS of a new stream and one DATA frame. This DATA frame ends the stream, or an empty DATA
-        frame directly after it does: HTTP libraries that stream every body write this empty frame. In between, grpcio
-        widens the stream's window and then the connection's window. None of these frames spends or earns credit."""
+        The frames are the HEADERS of a new stream and one DATA frame. Either this DATA frame or an empty DATA frame
+        directly after it ends the stream. HTTP libraries that stream every body write the empty frame. Between HEADERS
+        and DATA, grpcio widens the stream's window and then the connection's window. None of these frames spends or
+        earns credit."""
         begin, received, window = at + HEADER_SIZE, len(data), self.peer.initial_window
         if begin > received or not self._last < number <= LAST_STREAM or not number & 1 or self._is_full:
             return 0
@@ -252,7 +254,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             self._trailed(stream, flags, fault)
 
     def _opened(self, number: int, block: bytes) -> Head | None:
-        """Return the head of the request that opens a stream; None if this side refuses the request."""
+        """Return the head of the request that opens a stream; None if this side rejects the request."""
         if number > self._last + 2:
             self._skipped.append(range(self._last + 1, number))
         self._last = number
@@ -281,7 +283,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             self._end_without_data(stream)
 
     def _trailed(self, stream: Stream, flags: int, fault: str) -> None:
-        """End a request at its trailers, whose contents are ignored. `fault` is the error in the trailers."""
+        """End a request at its trailers, whose content is ignored. `fault` is the error in the trailers."""
         if not stream.is_receiving:
             self.break_off(stream, ErrorCode.STREAM_CLOSED, "")
         elif fault or not flags & END_STREAM:
@@ -299,8 +301,8 @@ class Http2Server(Http2Connection, Generic[Head]):
     def dropped(self, number: int, what: str, size: int = 0) -> None:
         """Same as in Http2Connection.
 
-        Ignore HEADERS and DATA only if the client might still consider the stream open. Otherwise end the connection,
-        so the client gets an error for every lost request."""
+        Ignore HEADERS and DATA only if the client might still consider the stream open. Otherwise, end the connection.
+        The client then receives an error for every lost request."""
         if what in ("HEADERS", "DATA") and number & 1 and number <= self._last and number not in self._abandoned:
             is_skipped = any(number in each for each in self._skipped)
             code = ErrorCode.PROTOCOL_ERROR if is_skipped and what == "HEADERS" else ErrorCode.STREAM_CLOSED
@@ -342,7 +344,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         return number % 2 == 1 and (number <= self._last or self._is_full)
 
     def _count_reset(self) -> None:
-        """Count a reset. Streams that the client resets, or makes this side reset, cost more than other frames."""
+        """Count a reset. Streams that the client resets, or causes this side to reset, cost more than other frames."""
         self._resets.spend(1, self._now, "streams were reset")
 
     def _refuse(self, number: int, code: ErrorCode) -> None:
@@ -352,7 +354,8 @@ class Http2Server(Http2Connection, Generic[Head]):
         self._count_reset()
 
     def _abandon(self, number: int) -> None:
-        """Reset the stream, and ignore frames that the client sends for it before it receives the reset."""
+        """Record that this side resets the stream. Frames that the client sends for the stream before it receives the
+        reset are then ignored."""
         self._abandoned[number] = None
         if len(self._abandoned) > _MOST_ABANDONED:
             del self._abandoned[next(iter(self._abandoned))]
@@ -376,8 +379,8 @@ class Http2Server(Http2Connection, Generic[Head]):
         super().reset(stream, code)
 
     def respond(self, stream: Stream, head: bytes, data: tuple[Buffer, ...], trailers: bytes) -> None:
-        """Send a whole reply: the header block `head`, then `data`, then the header block `trailers`. If the stream is
-        closed, do nothing."""
+        """Send a complete reply: the header block `head`, then `data`, then the header block `trailers`. If the stream
+        is closed, do nothing."""
         if stream.is_closed:
             return
         if self._preamble:
@@ -415,8 +418,8 @@ class Http2Server(Http2Connection, Generic[Head]):
             self.sends(0)
 
     def send_data(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
-        """Send a part of a reply's data after `send_head`. Send the next part only after `stream.unsent` is cleared,
-        which the event DataSent reports."""
+        """Send a part of a reply's data after `send_head`. The caller can send the next part when `stream.unsent` is
+        cleared, which the event DataSent reports."""
         if stream.is_closed:
             return
         size = sum(map(len, data))
@@ -429,7 +432,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             self._wait(stream, data)
 
     def send_end(self, stream: Stream, block: bytes) -> None:
-        """Send trailers, after the unsent data. If the head is still unsent, send a whole reply without data."""
+        """Send trailers after the unsent data. If the head is still unsent, send a complete reply without data."""
         if stream.is_closed:
             return
         closing = self._header_frames(stream, block, END_STREAM)
@@ -461,15 +464,15 @@ class Http2Server(Http2Connection, Generic[Head]):
     # Ending.
 
     def begin_drain(self) -> None:
-        """Ask the client to open no more streams. The connection still serves streams that the client opened before it
-        received this request. When the client responds to the ping that follows, the connection calls
+        """Ask the client to open no more streams, and send a ping. The connection still serves streams that the client
+        opens before it receives the GOAWAY. When the client responds to the ping, the connection calls
         `refuse_new_streams`. If the client does not respond, the caller must call `refuse_new_streams`."""
         self.queued.append(frames.go_away(ErrorCode.NO_ERROR, LAST_STREAM))
         self.queued.append(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
 
     def refuse_new_streams(self) -> None:
-        """Announce the last stream to the client. The connection then ignores streams that the client opens later; the
-        client knows that they were not processed."""
+        """Announce the last accepted stream to the client. The connection then ignores later streams, and the
+        announcement indicates to the client that they were not processed."""
         if not self._is_full:
             self._is_full = True
             self.queued.append(frames.go_away(ErrorCode.NO_ERROR, self._last))
@@ -480,11 +483,11 @@ class Http2Server(Http2Connection, Generic[Head]):
         return self._is_full and not self.streams and not self.still_running
 
     def refuse(self, text: str) -> None:
-        """Refuse a new connection by sending only GOAWAY.
+        """Reject a new connection by sending only GOAWAY.
 
         If the gateway also sent SETTINGS, gRPC clients would treat the connection as successful, reset their backoff,
-        and reconnect immediately, thousands of times a second. If they receive only GOAWAY, they treat the connection
-        as failed."""
+        and reconnect immediately, thousands of times a second. Clients that receive only GOAWAY treat the connection as
+        failed."""
         self.queued.clear()
         self.close(ErrorCode.ENHANCE_YOUR_CALM, text)
 
@@ -496,7 +499,7 @@ class Http2Server(Http2Connection, Generic[Head]):
 
 
 def _opening(header_limit: int) -> bytes:
-    """Return the first frames that a server sends. `hpack` explains the table size 0."""
+    """Return the first frames that a server sends. `hpack` explains the table size of 0."""
     settings = {
         Setting.HEADER_TABLE_SIZE: 0,
         Setting.MAX_CONCURRENT_STREAMS: MAX_STREAMS,

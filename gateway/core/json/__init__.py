@@ -1,13 +1,14 @@
-"""JSON with tensors. Arrays of numbers and strings become tensor data directly, without Python objects.
+"""Reading and writing JSON that contains tensors. Arrays of numbers and strings are converted directly to tensor data,
+without Python objects.
 
 - Typed reading (`typed`): messages that are declared as types (msgspec Structs) keep the JSON text of their arrays.
-  `contents` converts this text to raw data, and raw data to text.
-- General reading (`read`), for all other documents, and for documents that do not match a type: for documents up to 8
-  KiB, orjson reads the whole document (`reading`). In larger documents, `document` cuts out the texts of the arrays.
-  simdjson or orjson then read these texts a piece at a time (`bulk_numbers`, `bulk_strings`); the rest is small and
-  plain. Both methods give the same values. Every error message comes from the method for larger documents.
+  `contents` converts between this text and raw data.
+- General reading (`read`), for all other documents, and for documents that do not match a type. orjson reads documents
+  of up to 8 KiB in one step (`reading`). In larger documents, `document` cuts out the texts of the arrays, and simdjson
+  or orjson reads these texts piece by piece (`bulk_numbers`, `bulk_strings`). The rest of the document is small and
+  plain. Both methods return the same values. Every error message comes from the method for larger documents.
 
-The package refuses the following content, because real servers disagree about its meaning or crash:
+The package rejects the following content, because servers disagree about its meaning or crash:
 
 - Keys that occur twice in one object.
 - Nesting beyond 64 levels.
@@ -15,13 +16,14 @@ The package refuses the following content, because real servers disagree about i
 - Bytes after the document.
 - More values outside tensor data than `limits.json_values`.
 
-In arrays, integers of up to 64 bits stay exact; elsewhere, integers of any size do. `1` and `1.0` stay different.
+In arrays, integers of up to 64 bits stay exact. Elsewhere, integers of any size stay exact. `1` and `1.0` stay
+different.
 
-orjson and numpy alone are not sufficient: orjson keeps the last of two equal keys and turns integers that do not fit in
-64 bits into floats, numpy mixes booleans with numbers, and every number becomes a Python object. They read a request
-with 100,000 doubles in 4,142 us; this package needs 2,280 us and a limited amount of memory. For up to 200 numbers
-orjson and numpy are faster (1.1 us for 10 doubles, this package 4.4 us). The difference is the cost of the checks. See
-docs/dependencies.md and docs/decisions/json.md for the figures.
+orjson and numpy alone are not sufficient. orjson keeps the last of two equal keys, and turns integers that do not fit
+in 64 bits into floats. numpy mixes booleans with numbers. In addition, every number becomes a Python object. orjson and
+numpy read a request with 100,000 doubles in 4,142 us, while this package takes 2,280 us and a limited amount of memory.
+For up to 200 numbers, orjson and numpy are faster: 10 doubles take 1.1 us, compared with 4.4 us in this package. The
+difference is the cost of the checks. For the figures, see docs/dependencies.md and docs/decisions/json.md.
 """
 
 from gateway.core.json import missing

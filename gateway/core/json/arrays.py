@@ -1,4 +1,5 @@
-"""Read one rectangular array of numbers, booleans or strings from JSON text. Its nesting gives the shape."""
+"""Functions that read one rectangular array of numbers, booleans or strings from JSON text. The nesting of the lists
+determines the array's shape."""
 
 import re
 from enum import Enum
@@ -17,11 +18,11 @@ _COMMA = ord(",")
 _PIECE = 2**20
 """Number of bytes to compare in one call into C.
 
-No other thread runs during the call. A call for 64 MiB would take 60 ms."""
+The call blocks all other threads: for 64 MiB, it would block them for 60 ms."""
 
 
 class ArrayForm(Enum):
-    """The way to read the value of a key."""
+    """The way in which to read the value of a key."""
 
     ARRAY = "one rectangular array of any rank, or one scalar"
     VECTORS = "a list of vectors of any lengths, each perhaps a scalar"
@@ -33,9 +34,10 @@ class ArrayForm(Enum):
 class Array(Struct, frozen=True):
     """One rectangular JSON array, or a scalar.
 
-    `shape` is () for a scalar. `values` is a flat, row-major numpy array of int64, uint64 (if a literal is above the
-    range of INT64), float64 (if a literal has a fraction or an exponent) or bool. An array without elements is int64.
-    If the elements are strings, `values` is their raw format of BYTES, in UTF-8."""
+    `shape` is () for a scalar. `values` is a flat, row-major numpy array. Booleans have the type bool, and numbers have
+    the type int64. The type is uint64 if a literal is above the range of INT64, and float64 if a literal has a fraction
+    or an exponent. An array without elements is int64. If the elements are strings, `values` is their raw format of
+    BYTES, in UTF-8."""
 
     values: Numbers | bytes
     shape: Shape
@@ -45,7 +47,8 @@ def read_array(text: Text, values: int, literals: bool) -> Array:
     """Return the array or scalar in `text`, which contains no JSON object.
 
     Raises:
-        DecodeError: the text is not JSON, is ragged or mixed, or has a value other than numbers, booleans and strings.
+        DecodeError: the text is not JSON, is ragged or mixed, or contains a value other than a number, boolean or
+        string.
     """
     if text.has(b'"'):
         return _read_strings(text, values)
@@ -74,7 +77,8 @@ def read_vectors(text: Text, values: int, literals: bool) -> list[Array]:
     """Return the vectors of a list. A vector is an array without nesting, or a single number.
 
     Raises:
-        DecodeError: same as `read_array`, or if the list is nested deeper or contains more than `values` vectors.
+        DecodeError: same as `read_array`. The error is also raised if the list is nested deeper, or contains more than
+        `values` vectors.
     """
     body, close = text.body, text.body.rfind(b"]", text.start, text.end)
     if text.has(b'"'):
@@ -104,7 +108,8 @@ _CLOSING = re.compile(rb"\][ \t\r\n]*+")
 
 
 def _next_vector(body: bytes, at: int, close: int) -> Text:
-    """Return the text of the vector that begins at `at`. The text ends before the next comma or the end of the list."""
+    """Return the text of the vector that begins at offset `at`. The text ends before the next comma or the end of the
+    list."""
     start = _end_of(_OPENING, body, at, close)
     if not body.startswith(b"[", start, close):
         comma = body.find(b",", start, close)
@@ -147,8 +152,8 @@ def _nesting(structure: bytes, leaves: int) -> Shape:
     """Return the shape of an array of `leaves` elements. `structure` is the array's text, reduced to brackets and
     commas.
 
-    The structure of a rectangular array is a repetition: three rows `[,,]` give `[[,,],[,,],[,,]]`. So at each level,
-    from the innermost outwards, the first block must repeat the first block of the next inner level.
+    The structure of a rectangular array is a repetition: three rows `[,,]` give `[[,,],[,,],[,,]]`. Therefore, at each
+    level, from the innermost level outward, the first block must repeat the first block of the next inner level.
 
     Raises:
         DecodeError: the array is ragged, or nested deeper than MAX_DEPTH.

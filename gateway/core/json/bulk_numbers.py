@@ -1,15 +1,16 @@
-"""Read arrays of numbers and booleans from JSON text with simdjson, in pieces, without Python objects.
+"""Functions that read arrays of numbers and booleans from JSON text with simdjson, in pieces, without Python objects.
 
-Pieces keep the parser's own memory (14 bytes for each byte of text) small enough for the processor's cache. The module
-tries these methods in order for each piece, from fast to slow:
+Because of the pieces, the parser's own memory (14 bytes for each byte of text) fits in the processor's cache. For each
+piece, the module tries these methods in order, from fast to slow:
 
 1. simdjson reads numbers as int64, uint64 or double.
-2. Booleans: simdjson reads the text, in which 1 and 0 replace the booleans.
-3. NaN and infinities, if allowed: simdjson reads the text with unusual doubles in their positions. The module then
+2. Booleans: simdjson reads the text after 1 and 0 have replaced the booleans.
+3. NaN and infinities, if allowed: simdjson reads the text after unusual doubles have replaced them. The module then
    replaces these doubles with NaN and infinities.
-4. Python's json reads integers of any size, and raises errors that identify the element; for at most _SLOW_LIMIT bytes.
+4. Python's json, for at most _SLOW_LIMIT bytes, reads integers of any size, and raises errors that identify the
+   element.
 
-Finally, the module joins the pieces to one array, whose type depends on all literals together.
+Finally, the module joins the pieces to one array, whose type depends on the literals in all pieces.
 """
 
 import json
@@ -37,7 +38,7 @@ Numbers: TypeAlias = np.ndarray[Any, Any]
 
 
 class Text(Struct, frozen=True, gc=False):
-    """The text of one JSON value, `body[start:end]`; blanks can follow the value."""
+    """The text of one JSON value, `body[start:end]`. Blanks can follow the value."""
 
     body: bytes
     start: int
@@ -60,11 +61,11 @@ class Text(Struct, frozen=True, gc=False):
 def read_numbers(text: Text, values: int, literals: bool) -> Numbers:
     """Return the numbers or booleans of an array as a flat array of int64, uint64, float64 or bool (see `Array`).
 
-    The function checks brackets and commas according to the JSON grammar; the array can be ragged.
+    The function checks brackets and commas according to the JSON grammar, but the array can be ragged.
 
     Raises:
         DecodeError: the text is not JSON, mixes numbers with booleans, contains a number out of range, or has more
-            nested arrays than elements and `values` together.
+            nested arrays than the number of elements plus `values`.
     """
     if text.end - text.start <= PIECE:  # true for most texts: one piece, with numbers only
         whole = text.bytes
@@ -80,12 +81,13 @@ def _parse_numbers(text: bytes) -> Numbers | None:
 
 
 def flat_pieces(text: Buffer, kind: str) -> Iterator[Numbers]:
-    """Yield the numbers of the JSON list `text`, which has no nesting, in pieces of numpy's `kind`: `f` (float64), `i`
-    (int64) or `u` (uint64).
+    """Yield the numbers of the JSON list `text`, which has no nesting, in pieces. The numpy `kind` of the pieces is `f`
+    (float64), `i` (int64) or `u` (uint64).
 
     Raises:
-        DecodeError: the text is anything else, or a number is out of the kind's range. For `f`, also if no number has a
-            fraction or an exponent, because converting integers to a smaller float would round them twice.
+        DecodeError: the text is anything else, or a number is out of the kind's range. For `f`, the error is also
+            raised if no number has a fraction or an exponent, because converting integers to a smaller float would
+            round them twice.
     """
     code, is_certain = _CODES[kind], kind != "f"
     for piece in _flat_texts(memoryview(text)):
@@ -144,7 +146,8 @@ class _Parser(threading.local):
         return None
 
     def parse_raw(self, text: bytes, code: "Code") -> bytes | None:
-        """Return the same numbers as bytes of one type. For a few numbers, this takes half of the time."""
+        """Return the same numbers as `parse`, but as the bytes of one type. For a few numbers, this takes half the
+        time."""
         try:
             array: Any = self.parser.parse(text)
             return bytes(array.as_buffer(of_type=code))
@@ -165,8 +168,8 @@ parse_raw = _simd.parse_raw
 class _Piece:
     """The numbers of one piece of the text.
 
-    `beyond` is an error message, set if the integers of the piece do not all fit in one 64-bit type. The error applies
-    only if all literals of the whole array are integers; otherwise the array becomes float64."""
+    `beyond` is an error message, which is set if the piece's integers do not all fit in one 64-bit type. The error
+    applies only if all literals of the entire array are integers. Otherwise, the array becomes float64."""
 
     numbers: Numbers
     beyond: str = ""
@@ -193,7 +196,7 @@ class _ArrayReader:
         return _join([piece for piece in self._pieces if piece.numbers.size] or self._pieces)
 
     def _take(self, text: bytes, first: bool, last: bool) -> None:
-        """Read the piece between two commas. Added brackets make the piece a whole array for the parser."""
+        """Read the piece between two commas. Added brackets make the piece a complete array for the parser."""
         outer = self._depth
         opened = _occurrences(text, b"[")
         self._depth += opened - _occurrences(text, b"]")
@@ -223,7 +226,8 @@ class _ArrayReader:
         return self._parse_slowly(text) if numbers is None else _Piece(numbers)
 
     def _parse_slowly(self, text: bytes) -> _Piece:
-        """Read a piece with Python's json, which reads integers of any size. Its errors identify the element."""
+        """Read a piece with Python's json, which reads integers of any size. The errors of this method identify the
+        element."""
         self._slow += len(text)
         if self._slow > _SLOW_LIMIT:
             raise DecodeError(f"more than {_SLOW_LIMIT} bytes of numbers, some of them beyond 64 bits")
@@ -246,10 +250,10 @@ def _piece_end(text: Text, at: int) -> int:
 
 
 def _occurrences(text: bytes, mark: bytes) -> int:
-    """Return how often the byte `mark` occurs in `text`.
+    """Return the number of times that the byte `mark` occurs in `text`.
 
-    Usually the byte occurs once or never. Finding a byte takes a twentieth of the time of `bytes.count`. For more
-    occurrences, numpy counts in a fifth of the time of `bytes.count`."""
+    Usually, the byte occurs once or never. Finding a byte takes a twentieth of the time of `bytes.count`. Counting
+    several occurrences with numpy takes a fifth of the time of `bytes.count`."""
     first = text.find(mark)
     if first < 0:
         return 0
@@ -325,9 +329,8 @@ def _refuse_constant(name: str) -> float:
 
 
 class _Constant(float):
-    """The value of the literal NaN, Infinity or -Infinity.
-
-    All other infinite floats were finite numbers in the text."""
+    """The value of the literal NaN, Infinity or -Infinity. An infinite float that is not of this class was a finite
+    number in the text."""
 
 
 _STRICT = json.JSONDecoder(parse_constant=_refuse_constant)
@@ -401,7 +404,7 @@ def _to_double(leaf: int | float) -> float:
 
 
 def _join(pieces: list[_Piece]) -> Numbers:
-    """Return the pieces as one array, whose type depends on all literals together."""
+    """Return the pieces as one array, whose type depends on the literals in all pieces."""
     if len(pieces) == 1 and not pieces[0].beyond:
         return pieces[0].numbers
     kinds = {piece.numbers.dtype.kind for piece in pieces if not piece.beyond}

@@ -1,10 +1,10 @@
-"""Read arrays of strings from JSON text in pieces, directly into the raw format of BYTES.
+"""Functions that read arrays of strings from JSON text in pieces, directly into the raw format of BYTES.
 
-A string of one letter takes four bytes in JSON, and sixty as a Python object. Reading 64 MiB in one call would take
-gigabytes of memory.
+A string of one letter takes 4 bytes in JSON, and 60 bytes as a Python object. Therefore, reading 64 MiB in one call
+would take more than a gigabyte of memory.
 
 A piece ends at the first comma after the last string that ends within _PIECE bytes. In text without escapes, every
-second quote closes a string, so counting quotes finds this comma. In text with escapes, a pattern matches whole
+second quote closes a string, so counting quotes finds this comma. In text with escapes, a pattern matches complete
 strings.
 """
 
@@ -21,7 +21,7 @@ from gateway.core.json.bulk_numbers import BLANKS, MAX_DEPTH, Text, describe_mix
 _PIECE = 2**12  # bytes; larger pieces are not faster
 
 _LONG = 2**20
-"""Minimum size of a string to read in steps, in bytes.
+"""Size in bytes above which a string is read in steps.
 
 Reading a string of 64 MiB in one step would block all other threads for 80 ms."""
 _ESCAPED = 12
@@ -36,22 +36,22 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
 
 
 def read_string(text: Text) -> bytes:
-    """Return the raw format of the one string in `text`. Raises DecodeError if the text is not a string."""
+    """Return the single string in `text` in the raw format. Raises DecodeError if the text is not a string."""
     string: str = _load(text.bytes)  # the text contains a quote and no brackets: a string, or invalid
     return bytes_elements.pack([string.encode()])
 
 
 class Strings:
-    """The strings of one array: `raw` contains them in the raw format, in UTF-8, and `structure` the brackets and
-    commas around them."""
+    """The strings of one array. `raw` contains the strings in the raw format, in UTF-8, and `structure` contains the
+    brackets and commas around them."""
 
     def __init__(self, text: Text, values: int) -> None:
-        """Read the array `text`. The constructor checks brackets and commas according to the JSON grammar; the array
-        can be ragged.
+        """Read the array `text`. The constructor checks brackets and commas according to the JSON grammar, but the
+        array can be ragged.
 
         Raises:
             DecodeError: the text is not JSON, contains an element that is not a string, or has more nested arrays than
-                strings and `values` together.
+                the number of strings plus `values`.
         """
         self.count = 0
         self._values = values
@@ -70,7 +70,7 @@ class Strings:
         self.structure = b",".join(structure)
 
     def _take(self, piece: bytes, first: bool, last: bool) -> tuple[bytes, bytes]:
-        """Return the raw format of a piece's strings, and the brackets and commas around them."""
+        """Return a piece's strings in the raw format, and the brackets and commas around them."""
         if (not first and piece.lstrip(BLANKS)[:1] in (b"", b"]")) or (not last and piece.rstrip(BLANKS)[-1:] == b"["):
             raise DecodeError("not JSON: a comma without a value")
         around = _around(piece)
@@ -92,7 +92,7 @@ class Strings:
         return bytes_elements.pack(map(str.encode, leaves)), between
 
     def _completed(self, piece: bytes, between: bytes, last: bool) -> bytes:
-        """Return the piece with added brackets, so the parser sees a whole array."""
+        """Return the piece with added brackets, which make it a complete array for the parser."""
         outer = self._depth
         self._depth += between.count(b"[") - between.count(b"]")
         if (self._depth != 0) if last else (self._depth < 1):
@@ -103,7 +103,8 @@ class Strings:
 
 
 def _piece_end(text: Text, at: int) -> int:
-    """Return the end of the piece that begins at `at`: a comma outside strings, or the end of the text."""
+    """Return the end of the piece that begins at `at`. The piece ends at a comma outside strings, or at the end of the
+    text."""
     body, stop = text.body, at + _PIECE
     if text.end <= stop:
         return text.end
@@ -115,8 +116,8 @@ def _piece_end(text: Text, at: int) -> int:
 
 
 def _behind_next_string(text: Text, at: int, stop: int) -> int:
-    """Return the end of a piece in which no string ends: the last comma before both the next string and `stop` or, if
-    there is no such comma, the end of the next string."""
+    """Return the end of a piece in which no string ends. This is the last comma before both the next string and `stop`.
+    If no such comma exists, this is the end of the next string."""
     quote = text.body.find(b'"', at, text.end)
     comma = text.body.rfind(b",", at, stop if quote < 0 else min(stop, quote))
     if comma >= 0:
@@ -126,7 +127,7 @@ def _behind_next_string(text: Text, at: int, stop: int) -> int:
 
 
 def string_end(body: bytes, start: int) -> int:
-    """Return the end of the string that begins at `start`; a negative number if no string begins there or the string is
+    """Return the end of the string that begins at `start`; a negative number if no string begins there, or if it is
     incomplete."""
     if not body.startswith(b'"', start):
         return -1
@@ -153,7 +154,7 @@ def _behind_strings(body: bytes, start: int, stop: int) -> int:
 
 
 def _around(piece: bytes) -> tuple[bytes, bytes] | None:
-    """Return the brackets before and after the strings of a piece; None if there might be brackets between the
+    """Return the brackets before and after the strings of a piece; None if brackets might also be between the
     strings."""
     rest = piece.lstrip(_EDGE)
     strings = rest.rstrip(_EDGE)
@@ -163,8 +164,8 @@ def _around(piece: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _long_string(piece: bytes, around: tuple[bytes, bytes] | None) -> list[bytes] | None:
-    """Read a piece that contains one long string in steps, and return the string in UTF-8; None if the piece contains
-    anything else or is invalid."""
+    """Read in steps a piece that contains one long string. Return the parts of the string in UTF-8; None if the piece
+    contains anything else or is invalid."""
     if around is None or around[0].strip(b"[") or around[1].strip(b"]"):
         return None
     at, end = piece.index(b'"') + 1, piece.rindex(b'"')
@@ -184,7 +185,7 @@ def _long_string(piece: bytes, around: tuple[bytes, bytes] | None) -> list[bytes
 
 
 def _step_end(piece: bytes, at: int, end: int) -> int:
-    """Return the end of a step through the content of a string. The end divides no character and no escape."""
+    """Return the end of a step through the content of a string. The end is never within a character or an escape."""
     stop = at + _LONG
     if stop >= end:
         return end

@@ -1,8 +1,8 @@
-"""Convert the contents of one tensor from the text of a JSON array to raw data, and back.
+"""Functions that convert one tensor's content from the text of a JSON array to raw data, and back.
 
-Message types (msgspec Structs) keep a tensor's `data` as JSON text, in requests and responses. The functions of this
-module convert the text in bulk. Numbers of the datatype's own kind in a flat list become raw data directly. Any other
-text becomes an Array, which the caller checks and casts.
+In requests and responses, message types (msgspec Structs) keep a tensor's `data` as JSON text. The functions of this
+module convert the text in bulk. If a flat list contains only numbers of the datatype's own kind, it is converted
+directly to raw data. Any other text becomes an Array, which the caller checks and casts.
 """
 
 from collections.abc import Iterable
@@ -28,30 +28,29 @@ LETTERS = {
 }  # fmt: skip
 """The format letters of `struct` for the datatypes that `struct` converts correctly.
 
-Like `casting`, `struct` rounds floats to nearest and refuses values that are out of range."""
+Like `casting`, `struct` rounds floats to the nearest value, and rejects values that are out of range."""
 
 _FEW_READ = 64
-"""Maximum number of numbers that orjson and `struct` convert to raw data faster than simdjson and numpy."""
+"""Maximum length of a list that orjson and `struct` convert to raw data faster than simdjson and numpy."""
 _PACKERS = {
     datatype: [Struct(f"<{count}{letter}").pack for count in range(_FEW_READ + 1)]
     for datatype, letter in LETTERS.items()
     if datatype.size < 8
 }
-"""The functions that pack numbers, by datatype and by number of numbers.
-
-The table exists because `struct` itself caches only 100 formats for all datatypes together."""
+"""The functions that pack numbers, by datatype and by count. The table is necessary because `struct` itself caches only
+100 formats for all datatypes together."""
 _POINT, _SMALL_E, _OPENING = b".e["  # integers: finding one takes a quarter of the time of a byte string
 _FEW_WRITTEN = 64
-"""Maximum number of numbers that orjson writes faster as Python numbers than as a numpy array."""
+"""Maximum length of a list that orjson writes faster as Python numbers than as a numpy array."""
 
 
 def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None:
-    """Return the raw data of the flat JSON list `text`, which begins with its bracket and contains `count` numbers:
-    integers for an integer datatype, any numbers for a float.
+    """Return the raw data of the flat JSON list `text`, which begins with its bracket and contains `count` numbers. For
+    an integer datatype, all numbers must be integers.
 
-    Returns None for every other text, and for FP16, BF16, BOOL and BYTES; in these cases, `array` reads the text or
-    reports the error. The result equals the result of `array` followed by `cast`. The function allocates memory only
-    for as many numbers as the text can contain."""
+    Returns None for every other text, and for FP16, BF16, BOOL and BYTES. In these cases, `array` reads the text or
+    reports the error. The result is the same as with `array` followed by `cast`. The function allocates memory only for
+    as many numbers as the text can contain."""
     letter = LETTERS.get(datatype)
     if letter is None or not count:
         return None
@@ -84,10 +83,10 @@ def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None
 
 
 def shaped(text: bytes, datatype: Datatype) -> tuple[Buffer, Shape] | None:
-    """Return the raw data and the shape of a JSON list of numbers, nested or flat, which begins with its bracket:
-    integers for an integer datatype, any numbers for a float.
+    """Return the raw data and the shape of the nested or flat JSON list `text`, which begins with its bracket and
+    contains numbers. For an integer datatype, all numbers must be integers.
 
-    Returns None for every other text, and for FP16, BF16, BOOL and BYTES, like `packed`. Raises DecodeError if the list
+    Like `packed`, returns None for every other text, and for FP16, BF16, BOOL and BYTES. Raises DecodeError if the list
     is ragged."""
     letter = LETTERS.get(datatype)
     if letter is None or len(text) > PIECE:
@@ -113,7 +112,7 @@ def _list_in(text: Text) -> Buffer:
 
 
 def _converted(numbers: bytes, code: str, datatype: Datatype) -> Buffer | None:
-    """Convert 8-byte `numbers` with the `struct` letter `code` to `datatype`. Return None if a number is out of
+    """Convert 8-byte `numbers`, whose `struct` letter is `code`, to `datatype`. Return None if a number is out of
     range."""
     try:
         return cast(np.frombuffer(numbers, _DTYPES[code]), datatype, "").tobytes()
@@ -160,9 +159,9 @@ _N = ord("n")
 
 
 def written(data: Buffer, datatype: Datatype, nan: str, what: str) -> Iterable[bytes]:
-    """Return the numbers or booleans in raw `data` as a flat JSON list, in pieces of text.
+    """Return the numbers or booleans in the raw `data` as a flat JSON list, in pieces of text.
 
-    For arguments and errors, see `number_pieces`."""
+    For the arguments and errors, see `number_pieces`."""
     letter = LETTERS.get(datatype)
     if letter is not None and len(data) <= _FEW_WRITTEN * datatype.size:
         text = orjson.dumps(unpack(f"<{len(data) // datatype.size}{letter}", data))
@@ -174,7 +173,7 @@ def written(data: Buffer, datatype: Datatype, nan: str, what: str) -> Iterable[b
 # --- Protocols without datatypes, in which the literals determine the datatype ---
 
 UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
-"""The datatypes of JSON arrays, by the kind of the numpy dtype."""
+"""The datatypes of JSON arrays, by the kind of their numpy dtype."""
 _FP64, _INT64, _UINT64 = Datatype.FP64, Datatype.INT64, Datatype.UINT64
 
 
@@ -182,11 +181,11 @@ def untyped_numbers(text: bytes) -> tuple[Datatype, bytes, Shape]:
     """Return the JSON list of numbers in `text` as raw data.
 
     The datatype is FP64 if a literal has a fraction or an exponent, UINT64 if a literal is above the range of INT64,
-    otherwise INT64. The nesting gives the shape. `contents.array` gives the same result, but takes three times as long
-    for a few numbers.
+    otherwise INT64. The nesting determines the shape. `contents.array` returns the same result, but takes three times
+    as long for a few numbers.
 
     Raises:
-        DecodeError: the text is anything else or ragged, or its integers do not all fit in one type.
+        DecodeError: the text is anything else, is ragged, or contains integers that do not all fit in one type.
     """
     if not text.startswith(b"["):
         raise DecodeError

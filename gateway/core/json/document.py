@@ -1,13 +1,13 @@
-"""Read JSON documents of any size.
+"""Functions that read JSON documents of any size.
 
-The module cuts out the texts of arrays and reads them in bulk; the rest of the document is small and plain. `reading`
-calls it for documents that are too large for `small`.
+The module cuts out the texts of arrays and reads them in bulk. The rest of the document is small and plain. `reading`
+calls this module for documents that are too large for `small`.
 
     {"id": "a", "data": [[1, 2], [3, 4]]}   ──▶   {"id": "a", "data": 0}  and  [[1, 2], [3, 4]]
 
-It scans the text from string to string. After a wanted key, it cuts out any value, up to the next key or `}`, and
-writes 0 instead. So the document is valid JSON if and only if the rest and all cut texts are. The scan also counts the
-tokens between strings, to limit the size of the rest and the number of cuts.
+The module scans the text from string to string. After a wanted key, it cuts out any value, up to the next key or `}`,
+and writes 0 instead. Therefore, the document is valid JSON if and only if the rest and all cut texts are valid. The
+scan also counts the tokens between strings, to limit the size of the rest and the number of cuts.
 """
 
 import json
@@ -31,7 +31,7 @@ Json: TypeAlias = Any
 
 @frozen
 class Wanted:
-    """The keys whose values to read as arrays, at any level or only at `level`."""
+    """The keys whose values to read as arrays, either at any level or only at `level`."""
 
     arrays: Mapping[str, ArrayForm]
     level: int | None
@@ -41,7 +41,7 @@ _NOTHING: Mapping[str, ArrayForm] = {}
 
 
 class AllBut(Mapping[str, ArrayForm]):
-    """A mapping from every key to ArrayForm.ARRAY, except the keys in `plain`."""
+    """A mapping that maps every key, except the keys in `plain`, to ArrayForm.ARRAY."""
 
     __slots__ = ("_plain",)
 
@@ -64,8 +64,8 @@ class AllBut(Mapping[str, ArrayForm]):
 
 
 def _finder(arrays: Mapping[str, ArrayForm]) -> Callable[[bytes], str | None]:
-    """Return a function that takes the bytes of a key without escapes, and returns the key's name if it is in `arrays`,
-    otherwise None."""
+    """Return a function that takes the bytes of a key without escapes. The function returns the key's name if it is in
+    `arrays`, otherwise None."""
     if not isinstance(arrays, AllBut):
         return {name.encode(): name for name in arrays}.get
 
@@ -80,8 +80,8 @@ class Walk:
     """Replaces the values of wanted keys in a plain document with arrays, in the order of the text.
 
     `convert` returns the array for a key and its plain value. `members` and `values` count items outside the arrays.
-    `has_large` is True if there is a float outside the arrays that orjson might have made from an integer that does not
-    fit in 64 bits."""
+    `has_large` is True if a float outside the arrays might be an integer that does not fit in 64 bits, which orjson
+    turns into a float."""
 
     __slots__ = ("_convert", "_items", "_wanted", "has_large", "members")
 
@@ -95,7 +95,7 @@ class Walk:
 
     @property
     def values(self) -> int:
-        """The current number of values, including the document."""
+        """The current number of values, including the document itself."""
         return 1 + self.members + self._items
 
     def document(self, node: Any) -> None:
@@ -140,8 +140,8 @@ class Walk:
 
 
 LARGE = 2.0**63
-"""orjson turns integers that do not fit in 64 bits into floats, so a float of at least this size might be an integer in
-the text."""
+"""The smallest absolute value of a float that might be an integer in the text, because orjson turns integers that do
+not fit in 64 bits into floats."""
 
 
 def _too_deep() -> DecodeError:
@@ -172,11 +172,11 @@ def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> d
 
 def cut_out(body: bytes, name: bytes, most: int) -> tuple[bytes, list[Text]]:
     """Return `body`, which contains no backslash, with 0 instead of the value of every key `name`, at any level. Also
-    return the texts of these values. The body is valid JSON if and only if the result and all texts are, which this
-    function does not check.
+    return the texts of these values. The function does not validate the JSON: the body is valid if and only if the
+    result and all texts are valid.
 
     Raises:
-        DecodeError: there are more than `most` values, or one of them contains an object.
+        DecodeError: the body contains more than `most` such values, or a value contains an object.
     """
     # Without escapes, text that looks like a key is a key: if the quote before it closed a string, the rest would be
     # invalid JSON.
@@ -197,7 +197,7 @@ def cut_out(body: bytes, name: bytes, most: int) -> tuple[bytes, list[Text]]:
 
 
 def _put_back(document: Any, wanted: Wanted, arrays: list[Array | list[Array]]) -> Walk:
-    """Replace the values of wanted keys in `document` with `arrays`. Return the Walk, which contains the counts."""
+    """Replace the values of wanted keys in `document` with `arrays`, and return the Walk, which contains the counts."""
     following = iter(arrays)
     walk = Walk(wanted, lambda key, item: next(following))
     walk.document(document)
@@ -230,7 +230,7 @@ def _read_cut(cut: _Cut, form: ArrayForm, values: int, literals: bool) -> Array 
 
 
 _PIECE = 2**20
-"""Maximum number of bytes for one match of a pattern. All other threads wait during a match, which takes 0.2 s for 60
+"""Maximum number of bytes for one match of a pattern. A match blocks all other threads, and would take 0.2 s for 60
 MiB."""
 
 # A string and, if it is a key, its colon. All quantifiers are possessive, so no input causes backtracking.
@@ -241,10 +241,11 @@ _RUN = re.compile(rb'(?:("[^"\\]*+(?:\\.[^"\\]*+)*+")|[^"{}:]++)*+', re.DOTALL)
 
 
 def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
-    """Return `body` with 0 for the value of every wanted key, and the texts of these values.
+    """Return `body` with 0 instead of the value of every wanted key, and the texts of these values.
 
     The function does not validate the texts. A cut text contains no string, or is exactly the text between a key's
-    colon and the next key or `}`. So the body is JSON if and only if the rest and all cut texts are."""
+    colon and the next key or `}`. Therefore, the body is valid JSON if and only if the rest and all cut texts are
+    valid."""
     find, match, level = _finder(wanted.arrays), _STRING.match, wanted.level
     counter = _LimitCounter(values)
     pieces, cuts, kept, at = [], [], 0, 0
@@ -274,23 +275,23 @@ def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
 
 
 _AFTER_VALUE = frozenset({b",", b"]", b"}"})
-"""The bytes that can follow a string which is not a key."""
+"""The bytes that can follow a string that is not a key."""
 
 
 def _string_at(body: bytes, quote: int, string: "re.Match[bytes] | None") -> tuple[int, int]:
     """Return the end of the string at `quote`.
 
-    If the string is a key, also return the end of the colon and blanks after it, otherwise a negative number. `string`
-    is the match of `_STRING` in the first _PIECE bytes."""
+    If the string is a key, also return the end of the colon and the blanks after it; otherwise, a negative number.
+    `string` is the match of `_STRING` in the first _PIECE bytes."""
     end = string.end(1) + 1 if string else string_end(body, quote)
     colon = _COLON.match(body, end) if end >= 0 else None
     return end, colon.end() if colon else -1
 
 
 class _LimitCounter:
-    """Counts strings and the tokens between them, so the reader creates no more values than the limit allows.
+    """Counts strings and the tokens between them, to keep the reader from creating more values than the limit allows.
 
-    It also tracks the nesting level."""
+    The counter also tracks the nesting level."""
 
     def __init__(self, values: int) -> None:
         self._values = values
@@ -318,7 +319,7 @@ def _counts(text: bytes) -> tuple[int, int, int]:
 
 
 _SHORT = 8
-"""Maximum number of bytes between two strings for which the counts are cached. Short texts between strings recur."""
+"""Maximum size, in bytes, of a text between two strings for which the counts are cached. Short texts recur often."""
 
 _counts_of_short = lru_cache(256)(_counts)
 
@@ -362,7 +363,7 @@ def _strings_at(body: bytes, start: int) -> Text:
 
 def _run_end(body: bytes, at: int) -> tuple[int, int]:
     """Return the end of a run of strings and the tokens between them, and the start of its last string (negative if the
-    run contains no string). The pattern matches one piece at a time, because other threads wait during a match."""
+    run contains no string). The pattern matches one piece at a time, because a match blocks other threads."""
     last = -1
     while True:
         run = _RUN.match(body, at, at + _PIECE)
@@ -388,7 +389,7 @@ _TOO_DEEP = frozenset({"depth limit exceeded", "failed to allocate memory"})
 
 
 def _load(rest: bytes, cuts: list[_Cut]) -> Any:
-    """Return the rest as plain values, after a strict check of the grammar."""
+    """Return the rest of the document as plain values, after a strict check of the grammar."""
     try:
         if not rest.isascii():
             rest.decode()
@@ -403,7 +404,7 @@ def _load(rest: bytes, cuts: list[_Cut]) -> Any:
 
 
 def _place(at: int, cuts: list[_Cut]) -> int:
-    """Convert the position `at` in the rest to the position in the body."""
+    """Convert the position `at` in the rest of the document to the position in the body."""
     for cut in cuts:
         if at > cut.text.start:
             at += cut.text.end - cut.text.start - 1
@@ -419,5 +420,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
-"""A decoder that keeps integers exact and refuses duplicate keys, but is slower than orjson, which has already checked
-the grammar."""
+"""A decoder that keeps integers exact and rejects duplicate keys. It is slower than orjson, and is called only after
+orjson has checked the grammar."""

@@ -1,9 +1,9 @@
-"""Read missing numbers: `null` among numbers, which pandas, FastAPI and KServe write for NaN.
+"""Functions that read missing numbers: `null` among numbers, which pandas, FastAPI and KServe write for NaN.
 
-A route with `translate: {nan: null}` writes and reads NaN as null. But the decoder runs before the gateway selects the
-route. So if a text is invalid, the decoder reads the text again with NaN instead of null (`as_nan`). If this succeeds,
-the request has a flaw (MissingNumbers), and only a route with this setting accepts the request. The bridge does the
-same with rows that are JSON texts.
+A route with `translate: {nan: null}` writes and reads NaN as null. However, the decoder runs before the gateway selects
+the route. Therefore, if a text is invalid, the decoder reads the text again with NaN instead of null (`as_nan`). If
+this succeeds, the request has a flaw (MissingNumbers), and only a route with this setting accepts it. The bridge does
+the same with rows that are JSON texts.
 """
 
 from collections.abc import Callable
@@ -29,10 +29,10 @@ _MOST_BLANKS = 64
 def as_nan(text: Buffer, *, members: bool) -> bytes | None:
     """Replace each null in a list of the JSON `text` with NaN and a blank.
 
-    If `members` is True, also replace each null that is the value of an object's member. Returns None if there is
-    nothing to replace, if a string contains the word null, or if the text contains a backslash (an escaped quote does
-    not end a string). Time and memory are linear in the size of the text for any number of nulls and strings, because
-    clients choose these numbers."""
+    If `members` is True, also replace each null that is the value of an object's member. Returns None if nothing needs
+    to be replaced, or if a string contains the word null. Also returns None if the text contains a backslash, because
+    an escaped quote does not end a string. Clients choose the number of nulls and strings, so time and memory depend
+    only on the size of the text, and are linear in it."""
     text = bytes(text)
     if _NULL not in text or b"\\" in text:
         return None
@@ -53,7 +53,7 @@ def as_nan(text: Buffer, *, members: bool) -> bytes | None:
 
 
 def _octets(octets: bytes) -> NDArray[np.bool_]:
-    """Return a table that maps each byte value to whether it is in `octets`."""
+    """Return a table that states, for each byte value, whether it is in `octets`."""
     table = np.zeros(256, np.bool_)
     table[list(octets)] = True
     return table
@@ -63,7 +63,7 @@ _BLANK = _octets(b" \t\r\n")
 
 
 def _places(piece: bytes) -> NDArray[np.intp]:
-    """Return the positions of the word null."""
+    """Return the positions of the word null in `piece`."""
     octets = np.frombuffer(piece, np.uint8)
     most = max(len(piece) - len(_NULL) + 1, 0)
     is_null = np.ones(most, np.bool_)
@@ -75,7 +75,7 @@ def _places(piece: bytes) -> NDArray[np.intp]:
 def _is_beside(
     octets: NDArray[np.uint8], places: NDArray[np.intp], wanted: NDArray[np.bool_], step: int
 ) -> NDArray[np.bool_]:
-    """Return for each of the positions `places` whether the next non-blank byte in the direction `step` is `wanted`."""
+    """Return, for each position in `places`, whether the next non-blank byte in the direction `step` is `wanted`."""
     beside = places + step
     for _ in range(_MOST_BLANKS):
         inside = (beside >= 0) & (beside < len(octets))
@@ -87,11 +87,11 @@ def _is_beside(
 
 
 def reread(error: DecodeError, text: Buffer, read: Callable[[bytes], T], *, members: bool) -> T:
-    """Call `read` again for `text` with NaN instead of null (`as_nan`), after the first attempt ended in `error`.
+    """Call `read` again for `text` with NaN instead of null (`as_nan`), after the first attempt failed with `error`.
     Return the result.
 
     Raises:
-        DecodeError: `error`, or a clearer one, if the text with NaN is invalid too.
+        DecodeError: `error`, or a clearer error, if the text with NaN is invalid too.
     """
     found = as_nan(text, members=members)
     if found is None:
@@ -103,11 +103,11 @@ def reread(error: DecodeError, text: Buffer, read: Callable[[bytes], T], *, memb
 
 
 def read_reply(error: DecodeError, text: Buffer, read: Callable[[bytes], T], nan: str | None, *, members: bool) -> T:
-    """Same as `reread`, for the text of a backend's reply. `nan` is the setting of the route.
+    """Same as `reread`, for the text of a backend's reply. `nan` is the route's setting.
 
     Raises:
-        DecodeError: `error`, or a clearer one, if the text with NaN is invalid too. If only the setting is missing, the
-            message says so.
+        DecodeError: `error`, or a clearer error, if the text with NaN is invalid too. If only the setting is missing,
+            the message reports this.
     """
     found = reread(error, text, read, members=members)
     if nan != "null":
@@ -116,7 +116,7 @@ def read_reply(error: DecodeError, text: Buffer, read: Callable[[bytes], T], nan
 
 
 def flaw(error: DecodeError) -> MissingNumbers:
-    """Return the flaw of a request that ends in `error`, but can be decoded with `as_nan`."""
+    """Return the flaw of a request whose decoding fails with `error`, but succeeds with `as_nan`."""
     return MissingNumbers(f"{error}; `translate: {{nan: null}}` on the route reads null among numbers as NaN")
 
 

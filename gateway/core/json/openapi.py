@@ -1,7 +1,7 @@
-"""Descriptions of a protocol's HTTP paths for an OpenAPI document, and JSON schemas of tensors. The `openapi` modules
-of the protocols use them.
+"""Descriptions of a protocol's HTTP paths for an OpenAPI document, and JSON schemas of tensors. The protocols'
+`openapi` modules use this module.
 
-Schemas follow JSON Schema 2020-12, which OpenAPI 3.1 uses. The code in this module is pure.
+Schemas follow JSON Schema 2020-12, which OpenAPI 3.1 uses. The code in this module has no side effects.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,15 +23,15 @@ JSON, OCTETS, EVENTS, TEXT, HTML = (
 )  # fmt: skip
 
 MOST_EXAMPLE_ELEMENTS = 256
-"""Maximum number of elements of a tensor for which a document contains an example."""
+"""Maximum number of elements of a tensor in an example."""
 
 
 @frozen
 class Media:
     """A body of one media type. If `schema` is None, the body is not JSON.
 
-    - `example`: a valid JSON value; None without an example.
-    - `binary_example`, `example_headers`: the bytes of a valid body, and the headers that it needs.
+    - `example`: A valid JSON value; None without an example.
+    - `binary_example`, `example_headers`: The bytes of a valid body, and the headers that this body needs.
     """
 
     schema: Schema | None = None
@@ -48,7 +48,7 @@ Content: TypeAlias = Mapping[str, Media]
 class Parameter:
     """A query parameter (`place` is `query`) or a header (`place` is `header`).
 
-    `example`: a value of the parameter; None without an example."""
+    `example` is a valid value of the parameter, or None without an example."""
 
     place: str
     name: str
@@ -62,10 +62,10 @@ class HttpOperation:
     """One method and path of a protocol.
 
     - `body`: The bodies that the operation accepts; empty if it does not accept a body.
-    - `replies`: The descriptions and bodies of replies by status, excluding errors; empty if every request gives an
-      error (documents then omit the operation).
-    - `error`: The bodies of errors.
-    - `operation`: The Operation of its requests, if the error statuses depend on it.
+    - `replies`: The descriptions and bodies of replies by status, excluding errors; empty if every request fails
+      (documents then omit the operation).
+    - `error`: The bodies of error replies.
+    - `operation`: The Operation of the requests, if the error statuses depend on it.
     """
 
     summary: str
@@ -81,7 +81,7 @@ class HttpOperation:
 @frozen
 class DescribedModel:
     """The model that a document describes, with the names that clients of the protocol see. If the inputs and outputs
-    are unknown, `signature` contains none. `translate` are the settings of the model's route."""
+    are unknown, `signature` is empty. `translate` contains the settings of the model's route."""
 
     name: str
     version: str = ""
@@ -90,8 +90,8 @@ class DescribedModel:
 
 
 DescribeOperation: TypeAlias = Callable[[str, DescribedModel | None, str], HttpOperation | None]
-"""Describes a pattern of a protocol (`POST /v2/models/{model}/infer`), for any model or for one model, on a listener
-with this server type. If the result is None, the document contains only the path."""
+"""Describes a path pattern of a protocol (such as `POST /v2/models/{model}/infer`), for any model or for one model, on
+a listener with the given server type. If the result is None, the document contains only the path."""
 
 
 # --- Schemas ---
@@ -100,17 +100,17 @@ STRING: Schema = {"type": "string"}
 
 
 def in_json(schema: Schema, example: Any = None) -> Content:
-    """Return a JSON body."""
+    """Return the Content for a JSON body."""
     return {JSON: Media(schema, example)}
 
 
 def answered(schema: Schema) -> dict[int, tuple[str, Content]]:
-    """Return the reply with status 200 and a JSON body."""
+    """Return the description of a reply with status 200 and a JSON body."""
     return {200: ("", in_json(schema))}
 
 
 def object_of(properties: Mapping[str, Any], required: Sequence[str] = (), **more: Any) -> Schema:
-    """Return the schema of an object; members other than `properties` are allowed."""
+    """Return the schema of an object. Members other than `properties` are allowed."""
     needed = {"required": list(required)} if required else {}
     return {"type": "object", "properties": dict(properties), **needed, **more}
 
@@ -151,8 +151,8 @@ def _float(datatype: Datatype, nan: Nan) -> Schema:
 
 
 def nested(item: Schema, shape: Shape) -> Schema:
-    """Return the schema of arrays that are nested like `shape`, with the lengths of the fixed dimensions; for a scalar,
-    return `item` itself."""
+    """Return the schema of arrays that are nested according to `shape`, with the lengths of the fixed dimensions. For a
+    scalar, return `item` itself."""
     for size in reversed(shape):
         item = list_of(item, **({"minItems": size, "maxItems": size} if size >= 0 else {}))
     return item
@@ -183,16 +183,16 @@ def example_shape(shape: Shape) -> Shape:
 
 
 def has_example(specs: Sequence[TensorSpec]) -> bool:
-    """Return whether small enough examples exist for all of these tensors.
+    """Return whether a sufficiently small example can be made for each of these tensors.
 
-    There are no examples for files, such as images."""
+    No examples exist for files, such as images."""
     sizes = [prod(example_shape(spec.shape)) for spec in specs]
     return max(sizes, default=0) <= MOST_EXAMPLE_ELEMENTS and not any(spec.content_type for spec in specs)
 
 
 def example_elements(spec: TensorSpec) -> list[Any]:
-    """Return values for all elements of a tensor of `example_shape`, row by row. Most models accept these small whole
-    numbers."""
+    """Return values for all elements of a tensor of `example_shape`, row by row. The values are small whole numbers,
+    which most models accept."""
     count = prod(example_shape(spec.shape))
     if spec.datatype is Datatype.BYTES:
         return ["text"] * count
@@ -204,7 +204,7 @@ def example_elements(spec: TensorSpec) -> list[Any]:
 
 
 def example_nested(spec: TensorSpec) -> Any:
-    """Return the values of `example_elements`, nested like the shape."""
+    """Return the values of `example_elements`, nested according to the shape."""
     return _nest(example_elements(spec), example_shape(spec.shape))
 
 

@@ -1,8 +1,8 @@
-"""Read JSON documents. Arrays of numbers and strings become tensor data, everything else becomes plain Python
-values.
+"""Functions that read JSON documents. Arrays of numbers and strings become tensor data, and everything else becomes
+plain Python values.
 
-orjson reads small documents entirely, because cutting the arrays out would take three times as long. `document` reads
-all other documents.
+orjson reads small documents in one step, because cutting out the arrays would take three times as long. `document`
+reads all other documents.
 """
 
 from codecs import BOM_UTF8
@@ -23,7 +23,7 @@ from gateway.core.messages import Buffer
 _SMALL = 8192
 """Maximum size of a document that `small` reads, in bytes.
 
-`small` creates Python numbers, which for larger documents costs more than cutting the arrays out."""
+`small` creates Python numbers. For larger documents, this costs more than cutting out the arrays."""
 
 
 def read(
@@ -32,19 +32,19 @@ def read(
     """Return the JSON object in `body`.
 
     The function reads the value of each key in `arrays` as an Array (ArrayForm.ARRAY) or as a list of Arrays
-    (ArrayForm.VECTORS). If `level` is set, only keys at this level count: the document's own keys are at level 1, the
-    keys of objects in a list of the document at level 3. By default, keys at every level count.
+    (ArrayForm.VECTORS). If `level` is set, only keys at this level count. The document's own keys are at level 1, and
+    the keys of objects in one of the document's lists are at level 3. By default, keys at every level count.
 
-    `values` (`limits.json_values`) is the maximum number of values outside these arrays. An array can nest at most
-    `values` more arrays than it has elements.
+    `values` (`limits.json_values`) is the maximum number of values outside these arrays. The number of nested arrays in
+    an array can exceed the number of its elements by at most `values`.
 
     If `literals` is True, the function accepts NaN, Infinity and -Infinity as numbers, and also `nan`, `inf` and
     `-inf`, which old UM-Bridge servers write. A finite number beyond the range of a double, such as 1e400, is always an
     error.
 
     Raises:
-        DecodeError: the body is not JSON or not an object, or it has content that the package refuses. The message
-            contains the position.
+        DecodeError: the body is not a JSON object, or contains something that the package rejects. The message contains
+            the position.
     """
     text = (body if isinstance(body, bytes) else bytes(body)).removeprefix(BOM_UTF8)
     if not text or text.isspace():
@@ -61,18 +61,18 @@ def read(
 def read_members(body: Buffer, plain: Container[str], *, values: int, literals: bool) -> dict[str, Json]:
     """Return the JSON object in `body`.
 
-    Every member except the members in `plain` becomes an Array; a scalar becomes an Array of shape ().
+    Every member except the members in `plain` becomes an Array. A scalar becomes an Array of shape ().
 
     `values` and `literals` have the same meaning as in `read`.
 
     Raises:
-        DecodeError: same as `read`, or if a member is null, an object, or ragged.
+        DecodeError: same as `read`. The error is also raised if a member is null, an object, or ragged.
     """
     return read(body, AllBut(plain), values=values, literals=literals, level=1)
 
 
 def read_bare(text: bytes, *, values: int, literals: bool) -> Array:
-    """Return the array or scalar that `text` consists of: numbers, booleans or strings.
+    """Return the array or scalar of which `text` consists: numbers, booleans or strings.
 
     `values` and `literals` have the same meaning as in `read`.
 
@@ -92,7 +92,7 @@ def read_bare(text: bytes, *, values: int, literals: bool) -> Array:
 # message. `read` then calls `document`.
 
 _FEW = 32
-"""Maximum number of floats for which Python finds the minimum and the maximum faster than numpy."""
+"""Maximum number of floats whose minimum and maximum Python finds faster than numpy."""
 
 
 def _read_small(text: bytes, wanted: Wanted, values: int) -> dict[str, Any]:

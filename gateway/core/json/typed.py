@@ -1,8 +1,8 @@
-"""Read documents as values of a type (a msgspec Struct) in one pass. Arrays stay JSON text (`Raw`).
+"""A reader that converts documents to values of a type (a msgspec Struct) in one pass. Arrays stay JSON text (`Raw`).
 
-A TypedReader reads the bodies that common clients and servers write. For any other document, and for a large one, it
-raises a DecodeError without a message. The general reader (`read`) then reads the document or reports the error. Both
-readers must give the same value.
+A TypedReader reads the bodies that common clients and servers write. For a large document, or a document of any other
+kind, it raises a DecodeError without a message. The general reader (`read`) then reads the document or reports the
+error. Both readers must return the same value.
 """
 
 import re
@@ -18,7 +18,7 @@ from gateway.core.json.document import cut_out
 from gateway.core.messages import Buffer
 
 CUT_FROM = 2**11
-"""Minimum size of a document, in bytes, for which cutting arrays out costs less than letting msgspec skip them."""
+"""Size of a document, in bytes, above which cutting out the arrays takes less time than letting msgspec skip them."""
 _MOST_CUT = 1000
 """Maximum number of arrays to cut out of a document."""
 _LARGEST = 2**16
@@ -34,8 +34,8 @@ _write = Encoder().encode
 
 
 class TypedReader(Generic[Body]):
-    """Reads documents of the type `kind` with at most `largest` bytes. `entries` returns the objects in a value whose
-    arrays can be cut out of the document."""
+    """Reads documents of the type `kind`. Without the arrays that were cut out, a document can have `largest` bytes.
+    `entries` returns the objects in a value whose arrays can be cut out."""
 
     def __init__(
         self, kind: type[Body], *, largest: int = _LARGEST, entries: Callable[[Body], Sequence[Any]] | None = None
@@ -47,8 +47,8 @@ class TypedReader(Generic[Body]):
     def read(self, text: Buffer, values: int, key: bytes = b"") -> Body:
         """Return the value in `text`.
 
-        In a document above CUT_FROM bytes, the reader first cuts out the value of each `key`, so msgspec does not scan
-        the value again. The value is then a Text.
+        In a document larger than CUT_FROM bytes, the reader first cuts out the value of each `key`, so msgspec does not
+        scan it again. The member's value is then a Text.
 
         `values` (`limits.json_values`) is the maximum number of values outside these arrays.
 
@@ -76,7 +76,7 @@ class TypedReader(Generic[Body]):
         return body
 
     def _put_back(self, body: Body, name: str, cuts: list[Text]) -> None:
-        """Set the arrays of the entries to the texts that were cut out."""
+        """Set the arrays in the entries to the texts that were cut out."""
         assert self._entries is not None  # a key is passed only in this case
         entries = [each for each in self._entries(body) if getattr(each, name) is not UNSET]
         if len(entries) != len(cuts):
@@ -86,6 +86,6 @@ class TypedReader(Generic[Body]):
 
 
 def _items(text: bytes) -> int:
-    """Return an upper bound of the number of values, because each value except the document follows a comma or a
-    bracket."""
+    """Return an upper bound for the number of values: each value, except the document itself, follows a comma or an
+    opening bracket."""
     return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")

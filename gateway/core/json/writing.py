@@ -1,5 +1,5 @@
-"""Write JSON. orjson does most of the work; this module adds NaN, integers that do not fit in 64 bits, and large values
-in pieces."""
+"""Functions that write JSON. orjson does most of the work. This module adds NaN, integers that do not fit in 64 bits,
+and large values in pieces."""
 
 from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
@@ -17,13 +17,13 @@ from gateway.core.json.document import Json
 from gateway.core.tensors import Shape
 
 PIECE = 2**14
-"""Number of numbers that one call of orjson writes.
+"""Number of elements that one call of orjson writes.
 
-The call blocks all other threads: for 0.4 ms with this number, for 0.4 s with 15 million. The next call can reuse the
-memory of the text."""
+The call blocks all other threads for 0.4 ms. A call for 15 million elements would block them for 0.4 s. With small
+pieces, the next call can also reuse the memory of the text."""
 
 _FEW = 64
-"""Maximum number of numbers that orjson writes faster as Python numbers than as a numpy array."""
+"""Maximum length of a list that orjson writes faster as Python numbers than as a numpy array."""
 
 _JOINED = 64 * 2**10
 """Maximum size in bytes of a value whose pieces the writer joins.
@@ -32,7 +32,7 @@ Up to this size, copying costs less than handling several parts."""
 
 
 def write(document: Json) -> bytes:
-    """Return compact JSON text of plain Python values. NaN and infinities among them become `null`."""
+    """Return compact JSON text of plain Python values. NaN and infinities become `null`."""
     try:
         return orjson.dumps(document)
     except TypeError:
@@ -40,8 +40,8 @@ def write(document: Json) -> bytes:
 
 
 def _with_large_integers(document: Json) -> Json:
-    """Return `document` with the integers that do not fit in 64 bits replaced by their digits, because orjson does not
-    write them."""
+    """Return `document` with raw digits instead of each integer that does not fit in 64 bits, because orjson cannot
+    write these integers."""
     if isinstance(document, dict):
         return {key: _with_large_integers(each) for key, each in document.items()}
     if isinstance(document, (list, tuple)):
@@ -61,9 +61,8 @@ class Pieces:
 
 
 def write_message(message: Any) -> tuple[bytes, ...]:
-    """Return compact JSON text of a message (msgspec Structs, or plain Python values) that can contain results of
-    `placed`. The result is a sequence of parts to send one after the other, because the writer does not join large
-    values."""
+    """Return compact JSON text of a message (msgspec Structs or plain Python values) that can contain results of
+    `placed`. The result consists of several parts to send in order, because the writer does not join large values."""
     try:
         return (_encode(message),)
     except TypeError:
@@ -83,7 +82,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def placed(texts: Iterable[bytes]) -> "Raw | Pieces":
-    """Return a value for messages of `write_message`: JSON text that is given in pieces."""
+    """Return a value for a message of `write_message`. `texts` contains the pieces of the value's JSON text."""
     texts = tuple(texts)
     if len(texts) == 1:
         return Raw(texts[0])
@@ -91,7 +90,7 @@ def placed(texts: Iterable[bytes]) -> "Raw | Pieces":
 
 
 def _with_pieces(text: bytes, found: list[Pieces]) -> tuple[bytes, ...]:
-    """Return `text` in parts, with each mark replaced by the next item of `found`."""
+    """Return `text` in parts, with the next item of `found` instead of each mark."""
     between = text.split(_MARK)
     parts = [part for gap, pieces in zip(between, found, strict=False) for part in (gap, *pieces.texts)]
     return (*parts, between[-1])
@@ -106,7 +105,7 @@ _RAW_PLACE = Raw(_MARK)
 def numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> "Raw | Pieces":
     """Return `array` as a value in a message for `write_message`.
 
-    For arguments and errors, see `number_pieces`."""
+    For the arguments and errors, see `number_pieces`."""
     if array.size <= _FEW and array.dtype.kind in "biuf":
         plain: list[Any] = array.tolist()
         if array.ndim == 1 and isfinite(sum(plain)):
@@ -126,8 +125,8 @@ def string_pieces(lists: Iterable[list[str]]) -> Iterator[bytes]:
 
 
 def nested_string_pieces(lists: Iterable[list[str]], shape: Shape) -> Iterator[bytes]:
-    """Yield the strings of all `lists` as a JSON array nested like `shape` (of rank 1 or more), in pieces of about
-    PIECE strings. Python lists of all rows would take a hundred bytes of memory for two bytes of JSON."""
+    """Yield the strings of all `lists` as a JSON array nested according to `shape` (of rank 1 or more), in pieces of
+    about PIECE strings. Python lists of all rows would take 100 bytes of memory for 2 bytes of JSON."""
     yield (yield from _nested_pieces(_Strings(lists), shape, b""))
 
 
@@ -144,7 +143,8 @@ def string_rows(lists: Iterable[list[str]], shape: Shape) -> list[bytes]:
 
 
 class _Strings:
-    """The strings of several lists. The caller takes them in groups whose sizes differ from the lists' sizes."""
+    """The strings of several lists. The caller takes the strings in groups whose sizes differ from the sizes of the
+    lists."""
 
     def __init__(self, lists: Iterable[list[str]]) -> None:
         self._lists = iter(lists)
@@ -165,8 +165,8 @@ class _Strings:
 
 
 def _nested_pieces(strings: _Strings, shape: Shape, before: bytes) -> Generator[bytes, None, bytes]:
-    """Yield the pieces of the array, the first of which begins with `before`. Return the end of the array, which
-    belongs to the next piece."""
+    """Yield the pieces of the array. The first piece begins with `before`. Return the end of the array, which belongs
+    to the next piece."""
     rows, size = shape[0], prod(shape[1:])
     before += b"["
     if size > PIECE:  # each row consists of several pieces
@@ -194,10 +194,10 @@ _LONG = 1024
 
 
 def kept(text: bytes) -> bytes:
-    """Return a text that orjson wrote, without unused memory, because many such texts are stored.
+    """Return a text that orjson wrote, without its unused memory, because many of these texts are stored.
 
-    The function copies short texts, because orjson allocates a kilobyte, whose unused part would stay allocated while
-    the text exists."""
+    The function copies short texts, because orjson allocates at least a kilobyte. Without the copy, the unused part
+    would stay allocated as long as the text exists."""
     return text if len(text) > _LONG else bytes(memoryview(text))
 
 
@@ -207,9 +207,9 @@ def write_numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> bytes:
 
 
 def number_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str) -> Iterable[bytes]:
-    """Return `array` (booleans, integers or floats) as a JSON array nested like its shape, in pieces of about PIECE
-    numbers. For rank 0, the result is a plain number. Floats are widened to double first, so every reader gets the same
-    number.
+    """Return `array` (booleans, integers or floats) as a JSON array nested according to its shape, in pieces of about
+    PIECE numbers. For rank 0, the result is a plain number. Floats are first widened to double, so every reader reads
+    the same number.
 
     `nan` selects the representation of NaN and infinities: `literal` (NaN, Infinity, -Infinity), `null`, `string` (the
     same words in quotes), or `error`.
@@ -222,14 +222,14 @@ def number_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str) -> Iterabl
 
 
 def number_rows(text: bytes, rank: int) -> list[bytes]:
-    """Return the rows of a JSON array of numbers. Rows are separated where `rank - 1` brackets close and open again."""
+    """Return the rows of a JSON array of numbers. A row ends where `rank - 1` brackets close and open again."""
     closing, opening = b"]" * (rank - 1), b"[" * (rank - 1)
     rows = text[rank : len(text) - rank].split(closing + b"," + opening)
     return [opening + row + closing for row in rows] if rank > 1 else rows
 
 
 def _write_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str, first: int) -> Iterator[bytes]:
-    """Yield the JSON of a part of an array, in pieces. The part starts at element `first` of the whole array, and has
+    """Yield the JSON of a part of an array, in pieces. The part starts at element `first` of the entire array, and has
     more than PIECE numbers."""
     row = array.size // len(array)
     rows = max(1, PIECE // row)
@@ -263,7 +263,7 @@ def _write_array(array: "np.ndarray[Any, Any]") -> bytes:
 
 
 REFUSED = "refused"
-"""Same as `error`, for text that does not become JSON."""
+"""A value of `nan` with the same effect as `error`, for text that is not for JSON."""
 _NOT_FINITE = {
     "literal": (b"NaN", b"Infinity", b"-Infinity"),
     "string": (b'"NaN"', b'"Infinity"', b'"-Infinity"'),

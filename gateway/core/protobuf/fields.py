@@ -1,5 +1,6 @@
-"""Read and write single protobuf fields, limit the total content of a message, and scan messages that contain one
-tensor in the list for its datatype, such as TensorProto and GenericTensor.
+"""Functions and classes that read and write single protobuf fields, limit the total content of a message, and scan
+messages with one tensor. These messages, such as TensorProto and GenericTensor, contain the elements in a list for
+their datatype.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,8 +25,8 @@ from gateway.core.protobuf.wire import (
 
 
 class MessageAllowance(Allowance):
-    """The remaining allowance of a message: for fields outside tensor data (`spend`), and for the memory of tensors
-    (`spend_tensor`), because one encoded byte can become eight bytes of INT64."""
+    """The remaining allowance of a message for fields outside tensor data (`spend`), and for the memory of tensors
+    (`spend_tensor`). The second limit is necessary because one encoded byte can become eight bytes of INT64."""
 
     __slots__ = ("_limit", "_tensor_bytes")
 
@@ -34,7 +35,7 @@ class MessageAllowance(Allowance):
         self._limit = self._tensor_bytes = limit
 
     def spend_tensor(self, size: int, what: str) -> None:
-        """Subtract a tensor of `size` bytes. Raises GatewayError (RESOURCE_EXHAUSTED) if the limit is exceeded."""
+        """Subtract `size` bytes for a tensor. Raises GatewayError (RESOURCE_EXHAUSTED) if the limit is exceeded."""
         self._tensor_bytes -= size
         if self._tensor_bytes < 0:
             text = f"{what} takes {size} bytes, which makes all tensors more than {self._limit} (limits.message)"
@@ -43,8 +44,8 @@ class MessageAllowance(Allowance):
 
 class FieldCount:
     """The remaining number of fields, including fields of embedded messages, in a message whose fields become separate
-    objects. Together, the objects take at most `limit` bytes of memory. The limit is necessary because an encoded field
-    can be as short as two bytes."""
+    objects. In total, the objects take at most `limit` bytes of memory. The limit is necessary because an encoded field
+    can have only two bytes."""
 
     BYTES = 128
 
@@ -68,7 +69,7 @@ class FieldCount:
             yield each
 
     def values(self, message: Buffer, number: int, wire_type: int = LENGTH) -> list[Buffer]:
-        """Return the values of all fields with this `number` and `wire_type`. Raises the errors of `fields`."""
+        """Return the values of all fields with this `number` and `wire_type`. Raises the same errors as `fields`."""
         found, left = [], self._left
         for each, kind, _, value, end in fields(message):
             left -= 1
@@ -86,13 +87,14 @@ class FieldCount:
 
 
 def check_wire_type(wire_type: int, expected: int, what: str) -> None:
-    """Raise DecodeError if a field does not have the expected wire type. Protobuf libraries ignore such fields."""
+    """Raise DecodeError if a field does not have the expected wire type. By contrast, protobuf libraries ignore these
+    fields."""
     if wire_type != expected:
         raise DecodeError(f"{what} has wire type {wire_type}, expected {expected}")
 
 
 def read_text(value: Buffer, what: str) -> str:
-    """Return the value of a string field. Raises DecodeError if it is not UTF-8."""
+    """Return the value of a string field as text. Raises DecodeError if the value is not UTF-8."""
     try:
         return str(value, "utf-8")
     except UnicodeDecodeError as error:
@@ -100,7 +102,7 @@ def read_text(value: Buffer, what: str) -> str:
 
 
 def write_field(number: int, value: Buffer) -> bytes:
-    """Return an encoded field with this `number` whose value is bytes, a string or a small message."""
+    """Return an encoded field with this `number`, whose value is bytes, a string or a small message."""
     return b"".join((key(number), varint(len(value)), value))
 
 
@@ -124,9 +126,9 @@ _LENGTH = Struct("<I")
 class TensorFields:
     """The fields of a message type, by number, with their names (for error messages) and wire types.
 
-    A field with another wire type is an error, although protobuf libraries ignore it. `lists` are the fields that
-    contain elements, and `strings` is the field for BYTES elements, which must be UTF-8 if `is_text` is True.
-    `contents` are the tags of fields that contain tensor data, which do not count against the allowance."""
+    A field with another wire type is an error, although protobuf libraries ignore it. `lists` contains the fields with
+    elements. `strings` is the field for BYTES elements, which must be UTF-8 if `is_text` is True. `contents` contains
+    the tags of fields with tensor data, which does not count against the allowance."""
 
     def __init__(
         self,
@@ -158,16 +160,17 @@ class TensorFields:
 
 
 Scanned: TypeAlias = tuple[dict[int, list[Buffer]], bytearray, int]
-"""The occurrences of each field, by number, without empty pieces of lists.
+"""The occurrences of each field by number (without empty pieces of lists), the strings in the raw format of BYTES, and
+the number of strings.
 
-In addition, the strings in the raw format of BYTES, and the number of strings."""
+`scan_tensor` returns this tuple."""
 
 
 def scan_tensor(message: Buffer, kind: TensorFields, what: str, allowance: Allowance) -> Scanned:
     """Return the fields of `message`. Unknown fields are ignored, but count against `allowance`.
 
     Raises:
-        DecodeError: a field is malformed or has another wire type, or an element that must be UTF-8 is not.
+        DecodeError: a field is malformed or has another wire type, or an element that must be UTF-8 is not UTF-8.
         GatewayError: RESOURCE_EXHAUSTED if the message exceeds `allowance`.
     """
     found: dict[int, list[Buffer]] = {}
@@ -216,8 +219,9 @@ def scan_tensor(message: Buffer, kind: TensorFields, what: str, allowance: Allow
 def _read_strings(
     octets: bytes, at: int, strings: bytearray, count: int, kind: TensorFields, what: str
 ) -> tuple[int, int]:
-    """Append the consecutive strings that start at `at` to `strings`, which contains `count` elements. Return the end
-    of the strings and the new number of elements. The last byte of `octets` is not part of the message."""
+    """Append the consecutive strings that start at `at` to `strings`, which contains `count` elements. Return the
+    position after these strings, and the new number of elements. The last byte of `octets` is not part of the
+    message."""
     end = len(octets) - 1
     pack, string_key, is_text = _LENGTH.pack, kind.string_key, kind.is_text
     try:

@@ -1,7 +1,7 @@
-"""Convert packed lists of integers (varints one after the other) from and to the raw format of tensors.
+"""Functions that convert packed lists of integers (consecutive varints) to and from the raw format of tensors.
 
-upb reads the lists one block at a time, because one call for a long list would block all other threads and double the
-memory. upb also writes short lists. numpy writes long lists, because upb accepts only Python integers.
+upb reads the lists one block at a time, because one call for a long list would block all other threads and take twice
+the memory. upb also writes short lists. numpy writes long lists, because upb accepts only Python integers.
 """
 
 from collections.abc import Iterator
@@ -22,17 +22,17 @@ Varints: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint64]]"
 
 _MAX_VARINT = 10
 _BLOCK = 2**16
-"""Number of bytes to read in one step. A write step handles a quarter as many numbers. Both fit in the processor's
-cache."""
+"""Number of bytes to read in one step. A write step handles a quarter as many numbers. The data of both steps fits in
+the processor's cache."""
 
 _SHORT = 500
 """Maximum length of a list that upb writes faster than numpy."""
 
 _LISTS = {Kind.SIGNED: ("int64", 1), Kind.UNSIGNED: ("uint64", 2), Kind.BOOL: ("bool", 3)}
-"""The field name and field number of the list in `_Lists`, for each kind of integer.
+"""The name and number of the list field in `_Lists`, for each kind of integer.
 
-The encoding is the same for all widths. The module reads integers as 64 bits to detect numbers that are too large for a
-narrower type, because protobuf would drop their high bits."""
+The encoding is the same for all widths. The module reads all integers as 64-bit numbers to detect numbers that are too
+large for a narrower type, because protobuf would drop their high bits."""
 
 
 _KEYS = {number: key(number) for _, number in _LISTS.values()}
@@ -52,7 +52,7 @@ _Lists = _make_lists()
 
 
 _CONTINUED = bytes(range(0x80, 0x100))
-"""The bytes of a varint except its last byte."""
+"""All byte values that a varint can contain before its last byte."""
 
 
 def count_integers(packed: Buffer) -> int:
@@ -63,7 +63,7 @@ def count_integers(packed: Buffer) -> int:
 
 
 def read_integers(packed: Buffer, datatype: Datatype, elements: int, what: str) -> Buffer:
-    """Return the varints of `packed` in the raw format of `datatype`. `elements` is the number of varints
+    """Return the integers in `packed` in the raw format of `datatype`. `elements` is the number of integers
     (`count_integers`).
 
     Raises:
@@ -113,8 +113,8 @@ def _read_block(packed: Buffer, datatype: Datatype, what: str) -> "np.ndarray[An
 
 
 def write_integers(raw: Buffer, datatype: Datatype) -> Buffer:
-    """Return the integers in `raw` (in the raw format of `datatype`) as packed varints. Negative numbers take ten bytes
-    each."""
+    """Return the integers in `raw` (in the raw format of `datatype`) as packed varints. Each negative number takes ten
+    bytes."""
     numbers = np.frombuffer(raw, datatype.dtype)
     if not len(numbers) or (numbers.max() < 0x80 and numbers.min() >= 0):
         return numbers.astype(np.uint8).data
@@ -133,8 +133,8 @@ def _write_blocks(numbers: "np.ndarray[Any, Any]") -> Iterator[Octets]:
 
 
 def _write_varints(numbers: Varints) -> Octets:
-    """Return the varints of `numbers`. The function computes them in a table with a column for each number and a row
-    for each byte of a varint."""
+    """Return `numbers` as varints. The function uses a table with a column for each number and a row for each byte of a
+    varint."""
     places = max(1, -(-int(numbers.max()).bit_length() // 7))
     octets = np.empty((places, len(numbers)), np.uint8)
     is_used = np.ones((places, len(numbers)), np.bool_)

@@ -1,7 +1,7 @@
-"""Message classes that are made at import, from the descriptor sets that `protos/generate.py` writes.
+"""Message classes that are created at import from the descriptor sets that `protos/generate.py` writes.
 
-Each set has its own descriptor pool. In the default pool of protobuf, messages of the same name in tritonclient,
-KServe, MLServer, and grpcio's health checking and reflection would clash with them.
+Each set has its own descriptor pool. In protobuf's default pool, the messages would conflict with messages of the same
+name in tritonclient, KServe, MLServer, and grpcio's health checking and reflection.
 """
 
 from typing import Any, TypeAlias
@@ -17,7 +17,7 @@ from gateway.core.messages import Buffer, Message
 from gateway.core.protobuf.wire import LENGTH, fields
 
 ProtobufClass: TypeAlias = Any
-"""A message class made from a descriptor. Type checkers do not know its fields."""
+"""A message class created from a descriptor. Type checkers cannot see its fields."""
 Protobuf: TypeAlias = Any
 """A message of a ProtobufClass."""
 
@@ -31,7 +31,7 @@ class Schema:
             self._pool.Add(file)
 
     def message(self, name: str) -> ProtobufClass:
-        """Return the class for the message with this full name (`package.Message`)."""
+        """Return the class of the message with this full name (`package.Message`)."""
         return GetMessageClass(self._pool.FindMessageTypeByName(name))
 
     def methods(self, service: str) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ def not_utf8(error: UnicodeEncodeError, what: str) -> GatewayError:
 
 
 def protobuf_reply(message: Protobuf) -> Message:
-    """Return the response with `message` as its body."""
+    """Return a response with `message` as its body."""
     return Message(parts=(message.SerializeToString(),))
 
 
@@ -62,22 +62,23 @@ def protobuf_reply(message: Protobuf) -> Message:
 # A message of two bytes can become an object of a hundred bytes, and JSON of a thousand bytes.
 
 _MESSAGE = 4
-"""Minimum number of values that an embedded message counts as, in addition to its fields."""
+"""Number of values that an embedded message counts as, in addition to its fields."""
 _TEXTS = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
 
 
 def check_values(kind: ProtobufClass, data: Buffer, most: int) -> None:
     """Raise DecodeError if `data`, a message of `kind`, contains more than `most` values (`limits.json_values`).
 
-    Each field counts as one value, including fields of embedded messages. Each embedded message counts as four more
-    values, and each byte of packed numbers as one more. Messages of at most `most` bytes are not counted."""
+    Each field, including fields of embedded messages, counts as one value. Each embedded message counts as four more
+    values, and each byte of packed numbers counts as one more. The values in messages of at most `most` bytes are not
+    counted."""
     if len(data) > most:
         _count(kind.DESCRIPTOR, memoryview(data), most, most)
 
 
 def _count(descriptor: Any, message: memoryview, left: int, most: int) -> int:
-    """Return `left` minus the number of values in the message. Raises DecodeError if the message contains more values,
-    or is malformed."""
+    """Return `left` minus the number of values in the message. Raises DecodeError if the message contains more than
+    `left` values, or is malformed."""
     known = descriptor.fields_by_number
     for number, wire_type, _, value, end in fields(message):
         left -= 1

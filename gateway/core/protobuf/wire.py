@@ -1,6 +1,7 @@
-"""The protobuf wire format. The module finds the fields of a message without copying them, and writes keys and varints.
+"""The protobuf wire format. This module finds the fields of a message without copying them, and writes keys and
+varints.
 
-"A message is a series of key-value pairs"; the key contains the field's number and its wire type.
+"A message is a series of key-value pairs". The key contains the field's number and its wire type.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -17,7 +18,8 @@ _END_OF_TAGS = 2**32  # field numbers have 29 bits
 
 
 class Field(NamedTuple):
-    """The position of one field in its message. Its key begins at `start`; its value is between `value` and `end`."""
+    """The position of one field in its message. Its key begins at `start`, and its value is between `value` and
+    `end`."""
 
     number: int
     wire_type: int
@@ -50,11 +52,11 @@ def fields(message: Buffer) -> Iterator[Field]:
 
 
 def read_tag(message: Buffer, at: int) -> tuple[int, int, int]:
-    """Return the tag (number and wire type) of the field at `at`, and the start and the end of its value. The end can
-    be beyond the end of `message`.
+    """Return the tag (number and wire type) of the field at `at`, and the start and end of its value. The end can be
+    beyond the end of `message`.
 
     Raises:
-        DecodeError: the field is malformed, or a group.
+        DecodeError: the field is malformed, or is a group.
         IndexError: the field is truncated.
     """
     start = at
@@ -83,7 +85,8 @@ def cut_short(message: Buffer, at: int) -> DecodeError:
 
 
 def read_varint(message: Buffer, at: int) -> tuple[int, int]:
-    """Return the varint at `at` and its end. Raises DecodeError if the varint is truncated or longer than 10 bytes."""
+    """Return the value of the varint at `at`, and the position after the varint. Raises DecodeError if the varint is
+    truncated or longer than 10 bytes."""
     number, shift, place = 0, 0, at
     try:
         while (octet := message[place]) > 0x7F and shift < _MOST_SHIFTED:
@@ -98,7 +101,7 @@ def read_varint(message: Buffer, at: int) -> tuple[int, int]:
 
 
 def read_uint64s(packed: Buffer) -> Sequence[int]:
-    """Return the varints in `packed`. Raises DecodeError if the last varint is truncated."""
+    """Return the varints in `packed` as unsigned 64-bit numbers. Raises DecodeError if the last varint is truncated."""
     octets = bytes(packed)
     if octets.isascii():  # every number is one byte, as is common for tensor dimensions
         return octets
@@ -121,7 +124,7 @@ def read_int64s(packed: Buffer) -> Sequence[int]:
 def varint(number: int) -> bytes:
     """Return `number`, which must not be negative, as a varint.
 
-    For numbers above 127, the cache saves 0.3 us; the size of each tensor is above 127."""
+    For numbers above 127, which include the sizes of most tensors, the cache saves 0.3 us."""
     octets = bytearray()
     while number > 0x7F:
         octets.append(number & 0x7F | 0x80)
@@ -138,15 +141,15 @@ def key(number: int) -> bytes:
 class Allowance:
     """The remaining number of bytes that a message can have outside tensor data.
 
-    It limits memory and time: upb allocates up to 40 bytes for one byte (an encoded empty tensor takes two bytes), and
-    this module needs time for each field."""
+    The allowance limits memory and time. upb allocates up to 40 bytes for one byte (an encoded empty tensor takes two
+    bytes), and this module needs time for each field."""
 
     BYTES = 2 * 2**20
-    """The initial number of bytes: twice the default of `limits.config`, because only the parameter `config` is meant
-    to be long."""
+    """The initial number of bytes. It is twice the default of `limits.config`, because only the parameter `config` is
+    meant to be long."""
     PER_FIELD = 32
     ALWAYS = 2 * (BYTES // (PER_FIELD + 2))
-    """Size in bytes up to which a message is always within the allowance, because a field takes at least two bytes."""
+    """Size in bytes up to which every message is within the allowance, because a field takes at least two bytes."""
 
     __slots__ = ("left",)
 
@@ -154,7 +157,7 @@ class Allowance:
         self.left = self.BYTES
 
     def spend(self, size: int) -> None:
-        """Subtract a field of `size` bytes. Raises DecodeError if the allowance is exhausted."""
+        """Subtract `size` bytes for a field. Raises DecodeError if the allowance is exhausted."""
         self.left -= size + self.PER_FIELD
         if self.left < 0:
             raise self.spent()
@@ -169,7 +172,7 @@ def cut(
 ) -> tuple[bytearray, list[tuple[int, memoryview]]]:
     """Cut the length-delimited fields with these `numbers` out of `message`.
 
-    Return the rest of the message, and the fields in order, each as its number and a view of its bytes.
+    Return the rest of the message, and the fields in order. Each field consists of its number and a view of its value.
 
     Raises:
         DecodeError: the message is malformed, or the rest exceeds `allowance`.

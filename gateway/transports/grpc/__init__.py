@@ -1,4 +1,4 @@
-"""gRPC: `Listener`, `Connector`, and `parse_address` for endpoints."""
+"""The gRPC transport: `Listener`, `Connector`, and `parse_address` for endpoints."""
 
 from gateway.transports.grpc.address import ALPN, parse_address
 from gateway.transports.grpc.client.connector import GrpcConnector as Connector

@@ -4,7 +4,7 @@ from gateway.core.address import Address
 from gateway.transports.address import BadAddressError, check_characters, host_and_port, refuse, socket_path
 
 TLS = "grpcs"
-"""The scheme of addresses with TLS; `https` is also accepted."""
+"""The scheme of addresses with TLS. `https` is also accepted."""
 ALPN = "h2"
 """The protocol that client and server announce over TLS (RFC 9113, section 3.2)."""
 
@@ -12,7 +12,7 @@ _EXPECTED = "expected host:port, dns:///name:port, grpcs://host:port or unix:/pa
 
 
 def parse_address(text: str) -> Address:
-    """Return the Address in `text`. If a name has several addresses, connections use them in turn.
+    """Return the Address in `text`. If its host name has several IP addresses, connections use them in turn.
 
     Raises:
         ValueError: `text` is not a gRPC address. The message contains the fault and the expected format.

@@ -1,7 +1,7 @@
 """Decompression of gRPC messages.
 
-Clients can send compressed messages. The gateway offers no compression to backends, but a grpcio server with
-`compression=` compresses its replies anyway.
+Clients can send compressed messages. The gateway does not offer compression to backends, but a grpcio server with
+`compression=` still compresses its replies.
 """
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
@@ -28,7 +28,7 @@ class Compressed:
 
 
 async def inflate(message: Compressed, encoding: bytes, limits: Limits) -> Buffer:
-    """Return a reply, decompressed from `message` in `encoding`.
+    """Return the decompressed content of the reply `message`, which is compressed with `encoding`.
 
     Raises:
         TransportError: INTERNAL if the message does not have this encoding, the encoding is unknown, or the message
@@ -48,7 +48,8 @@ async def inflate(message: Compressed, encoding: bytes, limits: Limits) -> Buffe
 
 
 async def inflated(message: Compressed, encoding: bytes, limits: Limits, memory: Memory = PROCESS_MEMORY) -> Buffer:
-    """Return `message`, decompressed from one of ENCODINGS; if it is large, in a thread.
+    """Return the decompressed `message`, whose encoding is one of ENCODINGS. Large messages are decompressed in a
+    thread.
 
     Raises:
         DecodeError: the message does not have this encoding.

@@ -1,4 +1,4 @@
-"""Length-prefixed messages, the gRPC framing in the data of a stream. The code is pure."""
+"""Length-prefixed messages, which are gRPC's framing in the data of a stream. The code performs no I/O."""
 
 from struct import Struct
 from typing import TypeAlias
@@ -9,7 +9,7 @@ from gateway.transports.grpc.inflating import Compressed
 from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody, Memory
 
 PREFIX = Struct(">BL")
-"""A message's prefix: a flag for compression, and the size in bytes."""
+"""The format of a message's prefix: a flag for compression, and the size in bytes."""
 PREFIX_SIZE = PREFIX.size
 
 Received: TypeAlias = Buffer | Compressed
@@ -42,7 +42,7 @@ class MessageReader:
 
     @property
     def missing(self) -> int:
-        """The number of bytes that are missing in the current message; 0 until its prefix has arrived."""
+        """The number of bytes of the current message that have not arrived; 0 until its prefix has arrived."""
         return 0 if self._body is None else self._body.missing
 
     def read(self, data: memoryview) -> list[Received]:
@@ -52,7 +52,7 @@ class MessageReader:
 
         Raises:
             DecodeError: the prefix is invalid.
-            TooLargeError: the message exceeds the limit; raised as soon as its prefix has arrived.
+            TooLargeError: the message exceeds the limit. This error is raised as soon as the prefix has arrived.
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if the message exceeds the limit of `memory`.
         """
         if self._body is None and not self._prefix and len(data) >= PREFIX_SIZE:
@@ -107,7 +107,7 @@ class MessageReader:
 
 
 def only_message(data: memoryview, limit: int) -> bytes | None:
-    """Return the message in `data`, if `data` is exactly one uncompressed message of at most `limit` bytes.
+    """Return the message in `data`, if `data` consists of exactly one uncompressed message of at most `limit` bytes.
 
     Return None in all other cases, including invalid data."""
     size = len(data) - PREFIX_SIZE

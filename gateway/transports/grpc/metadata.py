@@ -1,6 +1,7 @@
-"""Converts headers to gRPC metadata and back.
+"""Functions that convert headers to gRPC metadata and back.
 
-Names are lower-case. Values are printable ASCII. If a name ends in `-bin`, its value is arbitrary bytes, in base64.
+Names are lowercase, and values are printable ASCII. If a name ends in `-bin`, its value consists of arbitrary bytes in
+base64.
 """
 
 import base64
@@ -33,7 +34,7 @@ _RESERVED = frozenset(
 
 
 def legal(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the headers that gRPC can represent, with their names in lower case."""
+    """Return the headers that gRPC can represent, with lowercase names."""
     pairs = [(name.lower(), text) for name, text in raw]
     return [(name, text) for name, text in pairs if _is_legal(name, text)]
 
@@ -50,10 +51,12 @@ def checked(raw: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]
 
 
 def from_text(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the headers of another transport, with the values of `-bin` names decoded from base64, padded or not.
+    """Return the headers of another transport. The values of names that end in `-bin` are decoded from base64, with or
+    without padding.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if a header is not base64. The message contains the header's name.
+        GatewayError: INVALID_ARGUMENT if the value of a `-bin` header is not base64. The message contains the header's
+        name.
     """
     return [(name, _binary(name, text) if name.endswith(b"-bin") else text) for name, text in raw]
 
@@ -68,19 +71,20 @@ def _binary(name: bytes, text: bytes) -> bytes:
 
 
 def written(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the fields of a header block for those `headers` that gRPC can represent."""
+    """Yield the fields of a header block for the `headers` that gRPC can represent."""
     for name, text in legal(headers.raw):
         yield name, (_armoured(text) if name.endswith(b"-bin") else text.strip())
 
 
 def _armoured(text: bytes) -> bytes:
-    """Return `text` in base64 without padding. gRPC over HTTP/2: "implementations MUST accept padded and un-padded
-    values and should emit un-padded values"."""
+    """Return `text` in base64 without padding. According to "gRPC over HTTP2", "implementations MUST accept padded and
+    un-padded values and should emit un-padded values"."""
     return base64.b64encode(text).rstrip(b"=")
 
 
 def unarmoured(name: bytes, text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the values of one field whose name ends in `-bin`: split at commas and decoded, with or without padding.
+    """Yield the values of one field whose name ends in `-bin`. The field is split at commas, and each value is decoded,
+    with or without padding.
 
     Raises:
         DecodeError: a value is not base64.

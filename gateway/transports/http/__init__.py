@@ -1,4 +1,4 @@
-"""HTTP/1.1: `Listener`, `Connector`, and `parse_address` for endpoints."""
+"""The HTTP/1.1 transport: `Listener`, `Connector`, and `parse_address` for endpoints."""
 
 from gateway.transports.http.address import ALPN, parse_address
 from gateway.transports.http.client.connector import HttpConnector as Connector

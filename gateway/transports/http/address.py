@@ -20,7 +20,7 @@ class HttpAddress:
     """A parsed address.
 
     `host` contains no brackets. `authority` is the value of the Host header. `prefix` precedes the path of every
-    request; it is empty or starts with a slash."""
+    request, and is empty or starts with a slash."""
 
     host: str
     port: int
@@ -47,12 +47,12 @@ def parse_address(text: str) -> HttpAddress:
 
 
 def with_scheme(text: str, scheme: str) -> str:
-    """Return the address `text`, with `scheme` added if it has no scheme."""
+    """Return the address `text`. If it has no scheme, add `scheme`."""
     return text if "://" in text else f"{scheme}://{text}"
 
 
 def _parsed(text: str) -> HttpAddress:
-    check_characters(text)  # urlsplit would drop tabs and newlines
+    check_characters(text)  # because urlsplit would drop tabs and newlines
     has_scheme = "://" in text
     parsed = _split(text if has_scheme else f"http://{text}")
     if parsed.scheme not in _DEFAULT_PORTS:

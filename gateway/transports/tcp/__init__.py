@@ -1,6 +1,6 @@
 """Byte streams over TCP and unix sockets. A protocol's Framing finds the messages in the stream.
 
-The package has `Listener`, `Connector`, and `parse_address` for endpoints.
+The package contains `Listener`, `Connector`, and `parse_address` for endpoints.
 """
 
 from gateway.transports.tcp.address import ALPN, parse_address

@@ -5,7 +5,7 @@ from gateway.core.address import Address
 from gateway.transports.address import BadAddressError, host_and_port, refuse, socket_path
 
 ALPN = ""
-"""Empty, because client and server announce no protocol over TLS."""
+"""The protocol to announce over TLS. This is empty, because client and server announce none."""
 TLS = "tcps"
 """The scheme of addresses with TLS."""
 

@@ -1,4 +1,5 @@
-"""One byte stream to an endpoint, with one call at a time, or many calls if replies have a tag (`Framing.tag`)."""
+"""One byte stream to an endpoint, with one call at a time, or with parallel calls if replies have a tag
+(`Framing.tag`)."""
 
 import asyncio
 import os
@@ -15,14 +16,14 @@ from gateway.transports.sockets import has_unread, keep_probing
 from gateway.transports.tcp.packets import PacketReader, write
 
 _NO_TAG = 0
-"""The key for the call in framings without tags."""
+"""The key of the only call in framings without tags."""
 
 MAX_UNREQUESTED = 1000
-"""Maximum number of replies without a call; then the connection closes."""
+"""Maximum number of replies without a call. Above this number, the connection closes."""
 
 
 class TcpConnectionObserver(typing.Protocol):
-    """The observer to which a connection reports its state: the connector."""
+    """The observer (the connector) to which a connection reports its state."""
 
     def opened(self, connection: "TcpClientConnection") -> None:
         """Handle a connected socket."""
@@ -47,27 +48,28 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         self._expected_late = 0
         """The number of abandoned calls minus the number of replies without a waiting caller.
 
-        If the number is negative, there were more replies than calls."""
+        If the number is negative, more replies than calls have arrived."""
         self._replies = 0
         """The number of replies that have arrived, for all calls."""
         self._has_received = False
         self._foreign = ""
-        """The protocol that the endpoint seems to use instead of this one, in words for the end of an error message."""
+        """The end of an error message, which names the protocol that the endpoint seems to use instead of the expected
+        protocol."""
         self._is_tls = False
         self._is_retired = False
         self._writable: asyncio.Future[None] | None = None
 
     async def exchange(self, message: Message) -> Message:
-        """Write `message`, with a tag of this connection, and wait for the reply with that tag.
+        """Write `message` with a tag of this connection, and wait for the reply with the same tag.
 
         Cancelling a call without a tag closes the connection. Cancelling a call with a tag leaves the connection open
-        for other calls. However, if no reply at all arrived while the call waited, the endpoint might have disappeared
-        or might hang in the middle of a reply, so the connection accepts no more calls.
+        for other calls. However, if no reply to any call arrived while the call waited, the connection accepts no more
+        calls. In this case, the endpoint might have disappeared, or might hang in the middle of a reply.
 
         Raises:
-            TransportError: UNAVAILABLE if the connection broke, or the endpoint is stopping and has not begun the call.
-                INTERNAL if the reply is malformed or too large. DEADLINE_EXCEEDED if the deadline passed before the
-                request was sent.
+            TransportError: UNAVAILABLE if the connection broke, or if the endpoint is stopping and has not begun the
+                call. INTERNAL if the reply is malformed or too large. DEADLINE_EXCEEDED if the deadline passed before
+                the gateway sent the request.
         """
         await self._until_writable()
         if self._transport.is_closing():  # the endpoint closed it immediately, so no reply can arrive
@@ -91,8 +93,8 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         """Return whether the connection can accept another call.
 
         The endpoint must not have closed the connection. In a framing without tags, the endpoint must also not have
-        sent any bytes without a call, including bytes that the loop has not read yet. With tags, there must be no
-        partial message without a waiting call, because it would count as the beginning of the next reply."""
+        sent any bytes without a call, including bytes that the loop has not read yet. While no call waits, no partial
+        message must have arrived, because it would count as the beginning of the next reply."""
         is_out = self._is_retired or self._transport.is_closing()
         if is_out or (self._reader.header and not self._waiting):
             return False
@@ -105,17 +107,17 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         return not poll.poll(0)
 
     def retire(self) -> None:
-        """Accept no more calls, and close when no call waits."""
+        """Accept no more calls, and close the connection when no call waits."""
         self._is_retired = True
         if not self._waiting:
             self.abort()
 
     def close(self) -> None:
-        """Close after all data has been sent."""
+        """Close the connection after all data has been sent."""
         self._transport.close()
 
     def abort(self) -> None:
-        """Close immediately. Waiting calls fail."""
+        """Close the connection immediately. Waiting calls fail."""
         self._transport.abort()
 
     # Callbacks of the event loop.
@@ -168,13 +170,13 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         self._writable = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """Resume writing after the endpoint has read most of the data or the connection has closed."""
+        """Resume writing after the endpoint has read most of the data, or after the connection has closed."""
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
 
     async def _until_writable(self) -> None:
-        """Wait while the endpoint reads too slowly. Otherwise, calls would pile up in memory."""
+        """Wait while the endpoint reads too slowly. Otherwise, calls would accumulate in memory."""
         while self._writable is not None:
             await asyncio.shield(self._writable)
             if self._transport.is_closing():
@@ -189,8 +191,8 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         )
 
     def _deliver(self, reply: Message) -> None:
-        """Pass the reply to the call that waits for it. Drop a reply without a waiting call. Without tags, close the
-        connection instead, because the reply would count as the reply to the next call."""
+        """Pass the reply to the call that waits for it. If no call waits, drop the reply. In a framing without tags,
+        close the connection instead, because another unexpected reply could count as the reply to the next call."""
         tag = _NO_TAG if self._framing.tag is None else self._framing.tag(reply)
         waiter = self._waiting.pop(tag, None)
         self._replies += 1
@@ -202,7 +204,7 @@ class TcpClientConnection(asyncio.BufferedProtocol):
             self.retire()
 
     def _answer(self, waiter: "asyncio.Future[Message]", reply: Message) -> None:
-        """Complete the call. If the reply says that the server is stopping and has not begun the call, the call fails
+        """Complete the call. If the reply states that the server is stopping and has not begun the call, the call fails
         with `sent=False`, so the gateway can try another endpoint."""
         stopping = None if self._framing.stopping is None else self._framing.stopping(reply)
         if stopping is None:
@@ -220,8 +222,8 @@ class TcpClientConnection(asyncio.BufferedProtocol):
             raise DecodeError(f"more than {MAX_UNREQUESTED} unexpected replies")
 
     def _read_rest(self) -> None:
-        """Read the remaining data from the kernel. If a server responds and closes without reading the whole request,
-        the gateway's write fails before the gateway has read the reply."""
+        """Read the remaining data from the kernel. This is necessary if a server responds and closes without reading
+        the entire request, because the gateway's write then fails before the gateway has read the reply."""
         descriptor = self._transport.get_extra_info("socket").fileno()
         try:
             while self._waiting and (size := os.readv(descriptor, [self._reader.buffer])):
@@ -238,8 +240,8 @@ class TcpClientConnection(asyncio.BufferedProtocol):
 
     @property
     def _other_byte_stream(self) -> str:
-        """The protocol that the endpoint seems to use, if the malformed header is the beginning of another byte stream
-        protocol."""
+        """The end of an error message, which names the protocol that the endpoint seems to use. It is empty unless the
+        malformed header is the beginning of another byte stream protocol."""
         is_own = self._replies or (self._framing.magic and self._reader.header.startswith(self._framing.magic))
         return "" if is_own else foreign(self._reader.header)
 

@@ -1,4 +1,4 @@
-"""The connector of byte streams, which exchanges messages with one endpoint."""
+"""The connector for byte streams, which exchanges messages with one endpoint."""
 
 import asyncio
 
@@ -17,22 +17,23 @@ from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 from gateway.transports.tls import ClientTls, Secured, default_tls
 
 LINGER_SECONDS = 0.05
-"""Seconds in which the endpoint can close the connection after the reply to its only call.
+"""Number of seconds that the gateway gives the endpoint to close a connection after the reply to its only call.
 
-The gateway waits because the side that closes first keeps the port in TIME_WAIT for a minute. However, some servers
-wait for their client to close the connection, and serve no other client during this time, so the wait must be short."""
+The gateway waits for the endpoint because the side that closes first keeps the port in TIME_WAIT for a minute. However,
+some servers wait for the client to close the connection, and serve no other client during this time, so the wait must
+be short."""
 
 
 class TcpConnector:
     """The connector of one endpoint. The number of calls on a connection depends on the framing:
 
-    - Without tags, one call at a time. With `connection_per_call`, only one call.
-    - With tags, any number of parallel calls on one shared connection. If no reply at all arrives while a call waits
-      and the call is cancelled, the connector replaces the connection.
+    - Without tags, a connection has one call at a time. With `connection_per_call`, it has only one call.
+    - With tags, one shared connection has any number of parallel calls. If a call is cancelled and no reply to any call
+      arrived while it waited, the connector replaces the connection.
 
     The connector never sends a call twice. `address` has a format that `parse_address` reads. `ip` is the IP address to
-    connect to instead of the host name. If `tls` is set, an address without a scheme uses TLS. For `tcps://` without
-    `tls`, the CAs of the system verify the endpoint.
+    which to connect instead of the host name. If `tls` is set, an address without a scheme uses TLS. For `tcps://`
+    without `tls`, the system's CAs verify the endpoint.
 
     Raises:
         ValueError: `address` is invalid.
@@ -61,11 +62,11 @@ class TcpConnector:
         self._attempt: asyncio.Task[TcpClientConnection] | None = None
 
     async def exchange(self, message: Message) -> Message:
-        """Send `message` and return its reply, uncompressed. Cancellation works as in TcpClientConnection.exchange.
+        """Send `message`, and return the decompressed reply. Cancellation works as in TcpClientConnection.exchange.
 
         Raises:
-            TransportError: UNAVAILABLE if the endpoint is unreachable, or the connection broke. INTERNAL if the reply
-                is malformed or too large. DEADLINE_EXCEEDED if the deadline passed before the request was sent.
+            TransportError: UNAVAILABLE if the endpoint is unreachable or the connection broke. INTERNAL if the reply is
+                malformed or too large. DEADLINE_EXCEEDED if the deadline passed before the gateway sent the request.
         """
         reply = await self._exchange(message)
         if not is_compressed(reply, self._framing):
@@ -102,7 +103,7 @@ class TcpConnector:
         return reply
 
     def _take(self) -> TcpClientConnection | None:
-        """Return an idle connection that the endpoint has left open; None if there is none."""
+        """Return an idle connection that the endpoint has left open; None if no such connection exists."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable():
@@ -120,8 +121,8 @@ class TcpConnector:
     async def _shared_connection(self, deadline: float | None) -> TcpClientConnection:
         """Return the shared connection.
 
-        The first call that needs it starts the connection attempt. All calls that wait for the connection share this
-        attempt, and its failure."""
+        The first call that needs the connection starts the attempt to open it. All calls that wait for the connection
+        share this attempt and its result."""
         if self._shared is not None and not self._shared.is_usable():
             self._shared.retire()
             self._shared = None

@@ -1,6 +1,6 @@
 """The listener for byte streams on a TCP port or a unix socket, and its connections with limits.
 
-Connections with limits are a separate class, so other listeners have no additional cost per message.
+Connections with limits have a separate class, so listeners without limits have no additional cost per message.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 class BoundedTcpConnection(TcpServerConnection):
     """A connection with limits.
 
-    At its limit, it closes after the last reply. If replies have a tag (brpc), it stays open, because brpc clients fail
-    all calls for 3 s after a connection closes. When the gateway sheds load, it refuses a request before it
-    decompresses and decodes the request."""
+    At its limit, the connection closes after the last reply. If replies have a tag (brpc), the connection stays open,
+    because brpc clients fail all calls for 3 s after a connection closes. When the gateway sheds load, it rejects
+    requests before decompressing and decoding them."""
 
     def __init__(self, context: TcpContext) -> None:
         super().__init__(context)
@@ -61,17 +61,18 @@ client must wait."""
 
 
 class TcpListener(BaseListener):
-    """Serves one protocol, which has a Framing, at one address.
+    """Serves one protocol, which must have a Framing, at one address.
 
-    It serves only one because a byte stream does not identify its protocol. As a part of a SharedListener, it shares
-    the `connections` with the other parts. `assembly/listening.py` creates it through `transports.tcp.Listener`.
+    The listener serves only one protocol because a byte stream does not identify its protocol. If this listener is a
+    part of a SharedListener, it shares the `connections` with the other parts. `assembly/listening.py` creates it
+    through `transports.tcp.Listener`.
 
     Raises:
-        ValueError: there are several protocols, or the protocol has no Framing.
+        ValueError: `protocols` contains several protocols, or the protocol has no Framing.
     """
 
     address: str
-    """`tcp://host:port` or `unix:///path`, after the start."""
+    """The address as `tcp://host:port` or `unix:///path`, which is set by `start`."""
 
     def __init__(
         self,
@@ -141,15 +142,15 @@ class TcpListener(BaseListener):
         return [task for each in own for task in each.renew(context)]
 
     def announce_end(self) -> None:
-        """Do nothing, because byte stream protocols cannot announce the end. The listener serves requests until
-        `drain`."""
+        """Do nothing, because byte stream protocols cannot announce the end of connections. The listener serves
+        requests until `drain`."""
 
     async def stop_accepting(self) -> None:
-        """See `Listener.stop_accepting`. Multiplexed connections refuse new requests from now on."""
+        """See `Listener.stop_accepting`. Multiplexed connections reject new requests from now on."""
         if self._unix is not None:
             self._unix.remove()
         await super().stop_accepting()
 
     def serve(self) -> TcpServerConnection:
-        """Return the connection for a new client, after the TLS handshake."""
+        """Return the connection object for a new client, after the TLS handshake."""
         return (BoundedTcpConnection if self._is_bounded else TcpServerConnection)(self._context)

@@ -1,4 +1,4 @@
-"""Messages on a byte stream. PacketReader splits the stream into messages, and `write` sends one."""
+"""Messages on a byte stream. PacketReader splits the stream into messages, and `write` sends a message."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,21 +9,22 @@ from gateway.core.protocol import Framing, Limits
 from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody, Memory
 
 Packet = tuple[Buffer, Buffer]
-"""A message's header and body. For a message over the limit, the body contains only the message's own head
+"""A message's header and body. If the message is over the limit, the body contains only the message's own head
 (`Framing.head`)."""
 
 SCRATCH_BYTES = 64 * 2**10
 
 _DISCARD = memoryview(bytearray(2**20))
-"""The buffer into which all connections receive bytes to drop. The buffer is large because brpc clients fail their next
-calls while more than 64 MiB of their bytes are unread."""
+"""The buffer into which all connections receive bytes that they drop. The buffer is large because brpc clients fail
+their next calls while more than 64 MiB of their data is unread."""
 
 _JOINED = 64 * 2**10
-"""Maximum size of parts to join, in bytes, because a copy of this size costs less than one more write."""
+"""Maximum total size, in bytes, of parts to join. Up to this size, copying costs less than another write."""
 
 
 def write(transport: asyncio.WriteTransport, message: Message) -> None:
-    """Write `message`. Only small parts are copied to join them."""
+    """Write `message`. Small messages are copied to a single buffer, and the parts of large messages are written
+    without copying."""
     if sum(map(len, message.parts)) <= _JOINED:
         transport.write(b"".join(message.parts))
         return
@@ -32,15 +33,15 @@ def write(transport: asyncio.WriteTransport, message: Message) -> None:
 
 
 class PacketReader:
-    """Splits the bytes that arrive in `buffer` into packets. The class does no I/O.
+    """Splits the bytes that arrive in `buffer` into packets. The class performs no I/O.
 
     While messages are small enough, `buffer` is `scratch`. All connections of a loop can share `scratch`, because the
-    loop calls `received` immediately after it has filled the buffer. A larger message gets its own buffer, which grows
-    with the received data.
+    loop calls `received` immediately after filling the buffer. A larger message has its own buffer, which grows with
+    the received data.
 
-    If a message is over the limit and the framing has a `head`, the reader keeps only the message's head, drops the
-    bytes after it, and continues with the next message. In other framings, the reader cannot continue after a message
-    over the limit."""
+    If a message is over the limit and the framing has a `head`, the reader keeps only the message's head. It drops the
+    bytes after the head, and continues with the next message. In other framings, the reader cannot continue after a
+    message over the limit."""
 
     __slots__ = ("_body", "_framing", "_header", "_scratch", "_to_drop", "_to_drop_next", "limits", "memory")
 
@@ -49,13 +50,13 @@ class PacketReader:
         self.limits = limits
         self._scratch = scratch
         self.memory: Memory = PROCESS_MEMORY
-        """Counts the packets. Set it before the first packet arrives."""
+        """Counts the memory of the packets. Set this field before the first packet arrives."""
         self._header = b""
         self._body: ArrivingBody | None = None
         self._to_drop = 0
         """The number of bytes to drop from a message that the reader has already returned."""
         self._to_drop_next = 0
-        """The number of bytes to drop from the arriving message after its head."""
+        """The number of bytes to drop after the head of the arriving message."""
 
     @property
     def header(self) -> bytes:
@@ -64,7 +65,7 @@ class PacketReader:
 
     @property
     def in_body(self) -> bool:
-        """True if a header is complete but its message is not."""
+        """True if a header is complete, but its message is not."""
         return self._body is not None or self._to_drop > 0
 
     @property
@@ -76,7 +77,7 @@ class PacketReader:
 
     @property
     def _discards(self) -> bool:
-        """True if there are so many bytes to drop that the reader receives them into _DISCARD."""
+        """True if the reader must drop so many bytes that it receives them into _DISCARD."""
         return self._to_drop >= SCRATCH_BYTES
 
     def received(self, size: int) -> Iterator[Packet]:

@@ -1,6 +1,6 @@
-"""One client's byte stream. It receives messages, passes each to the exchange, and writes the reply.
+"""One client's byte stream, which receives messages, passes each message to the exchange, and writes the reply.
 
-`lifecycle` describes the phases. For byte streams, the phase is the first one in this list that applies:
+`lifecycle` describes the phases. For byte streams, the phase is the first phase in this list that applies:
 
     FLUSHING   the client reads too slowly
     ANSWERING  requests are in flight
@@ -9,9 +9,9 @@
     IDLE       none of these
 
 If replies have a tag (`Framing.tag`), many requests can be in flight in parallel, and the gateway writes replies as
-they arrive. Otherwise there is one request at a time. Messages that arrive before their turn wait in `_waiting`. In the
-meantime, the gateway stops reading, so the client must wait. If the gateway cannot split a message from the stream, it
-responds to the earlier requests and closes the connection.
+they arrive. Otherwise, one request at a time is in flight. Messages that arrive before their turn wait in `_waiting`.
+In the meantime, the gateway stops reading, so the client must wait. If the gateway cannot separate a message from the
+stream, it responds to the earlier requests and closes the connection.
 """
 
 import asyncio
@@ -37,18 +37,20 @@ _LAST = frozenset({Phase.LINGERING, Phase.CLOSED})
 MESSAGES_PER_TURN = 32
 """Maximum number of messages on one connection before other connections have their turn.
 
-A client can send thousands of messages together, and many of them take 0.1 ms each without waiting."""
+The limit is necessary because a client can send thousands of messages together, and many messages take at least 0.1 ms
+each."""
 
 LARGEST_IN_FLIGHT = 2
 """The number of requests of `limits.message` bytes (or more smaller requests with the same total size) that one
-connection can have in flight. The gateway still begins the request that exceeds this size, but the next one waits."""
+connection can have in flight. The gateway still begins the request that exceeds this size, but the next request
+waits."""
 
 
 @frozen
 class TcpContext(ConnectionContext):
     """The data that all connections of one listener share.
 
-    `max_in_flight` is the maximum number of requests in flight on one connection; more than one only if replies have a
+    `max_in_flight` is the maximum number of requests in flight on one connection. It exceeds one only if replies have a
     tag."""
 
     protocol: Protocol
@@ -75,11 +77,11 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._waiting: deque[Message] = deque()
         """Messages that wait for the exchange."""
         self._to_refuse: deque[Message] = deque()
-        """Messages to refuse without waiting for the requests in flight."""
+        """Messages to reject without waiting for the requests in flight."""
         self._tasks: dict[asyncio.Task[None], int] = {}
-        """The tasks of the requests in flight, and the size of each request without the header, in bytes."""
+        """The tasks of the requests in flight. The value is the size of the request without its header, in bytes."""
         self._in_flight_bytes = 0
-        """The sum of these sizes."""
+        """The sum of the sizes in `_tasks`."""
         self._max_in_flight_bytes = LARGEST_IN_FLIGHT * context.limits.message
         self._received = 0
         """The number of bytes in the last read."""
@@ -88,9 +90,10 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._rejection: GatewayError | None = None
         """The error for each request on a connection that was not admitted."""
         self._next_turn: asyncio.Handle | None = None
-        """Continues with the messages that were waiting at the end of the connection's turn."""
+        """The callback that continues with the messages that were waiting at the end of the connection's turn."""
         self._ends_at = math.inf
-        """The time when the connection ends if no request is in flight; finite while the listener drains."""
+        """The time when the connection ends if no request is in flight. The time is finite only while the connection
+        drains."""
 
     @property
     def protocol(self) -> str:
@@ -104,7 +107,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return len(self._tasks) + len(self._waiting) + len(self._to_refuse) + bool(partly)
 
     def renew(self, context: TcpContext) -> "list[asyncio.Task[None]]":
-        """Use `context`, which has the same framing, for all requests that begin later. Return the tasks of the
+        """Use `context`, which has the same framing, for all requests that begin later, and return the tasks of the
         requests in flight."""
         self._context = context
         self._reader.limits = context.limits
@@ -112,7 +115,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return list(self._tasks)
 
     def drain(self) -> None:
-        """Close after the last reply. If replies have a tag, refuse new requests from now on."""
+        """Close the connection after its last reply. If replies have a tag, reject new requests from now on."""
         self._ends_at = self._loop.time() + self._context.timeouts.grace
         super().drain()
 
@@ -146,7 +149,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def eof_received(self) -> None:
         """Handle a client that has closed or half-closed the connection.
 
-        The gateway cannot distinguish these cases, and does not compute a reply that the client might not read."""
+        The gateway cannot distinguish these cases. It closes the connection, because the client might not read a
+        reply."""
         if self._phase not in _LAST and not self._tasks and not self._waiting and not self._to_refuse:
             try:
                 self._reader.check_end()
@@ -173,7 +177,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Requests and replies.
 
     def proceed(self) -> None:
-        """Begin the requests whose turn has come. After that, continue to read, wait, or close the connection."""
+        """Begin the requests whose turn has come, and then continue to read, wait, or close the connection."""
         if self._phase in _LAST:
             return
         if self._next_turn is None:
@@ -185,8 +189,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             if self._rejection is not None:
                 self.linger()
                 return
-            # Without tags, the reply that was just written is the last one. With tags, more requests might be on their
-            # way.
+            # Without tags, the reply that was just written is the last reply. With tags, more requests might be in
+            # transit.
             if self._ends_at < math.inf and self._framing.tag is None and not self._reader.header:
                 self.linger()
                 return
@@ -216,7 +220,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._tasks[task] = size
 
     def _message(self, packet: Packet) -> Message:
-        """Return the Message in a packet.
+        """Return the Message that a packet contains.
 
         Raises:
             DecodeError: replies have a tag, and this request has no readable tag.
@@ -258,8 +262,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         start(message, self._context.protocol, bytes_of(message))
 
     def _admit(self, message: Message) -> None:
-        """Check the credentials in a compressed message before decompression. For other messages, the exchange checks
-        them."""
+        """Check the credentials in a compressed message before decompression. In other messages, the exchange checks
+        the credentials."""
         admit, form = self._context.admit, self._context.protocol.binding
         assert isinstance(form, StreamBinding)
         if admit is not None:
@@ -294,7 +298,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             record.end(reply.status, bytes_of(reply))
 
     def _refuse(self, error: GatewayError, message: Message) -> None:
-        """Write the reply to a message that does not reach the exchange."""
+        """Write an error reply to a message that does not reach the exchange."""
         context = self._context
         if context.record is not None:
             self._start_record(context.record, message)
@@ -310,7 +314,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Refusing.
 
     def _refuses_new(self) -> bool:
-        """Return True if the connection refuses all requests that arrive now. This requires that replies have a tag."""
+        """Return True if the connection rejects all requests that arrive now, which requires that replies have a
+        tag."""
         return self._rejection is not None or (self._ends_at < math.inf and self._framing.tag is not None)
 
     def _refuse_new(self, message: Message) -> None:
@@ -318,9 +323,9 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._refuse(error, message)
 
     def reject_connection(self, error: GatewayError) -> None:
-        """Refuse the connection.
+        """Reject the connection.
 
-        If replies have a tag, refuse the first requests instead, because clients drop a reply with an unknown tag."""
+        If replies have a tag, reject the first requests instead, because clients drop a reply with an unknown tag."""
         if self._framing.tag is None:
             super().reject_connection(error)
         else:
@@ -333,14 +338,14 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.linger()
 
     def _write_error(self, error: GatewayError) -> None:
-        """Report `error`, which is about the arriving message, in the format of the protocol."""
+        """Report `error`, which concerns the arriving message, in the format of the protocol."""
         message = Message(parts=(self._reader.header, b""), peer=self._peer, received=self._loop.time())
         self._refuse(error, message)
 
     # Phases.
 
     def _update_phase(self) -> None:
-        """Set the phase and its time limit, and continue to read if no message waits."""
+        """Set the phase and its time limit. Continue to read if no message waits, otherwise pause."""
         has_waiting = self._waiting or self._to_refuse or self._stream_error is not None
         if has_waiting or not (self._writable or self._ends_at == math.inf):
             self._transport.pause_reading()
@@ -377,8 +382,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return Phase.HEAD if self._reader.header else Phase.IDLE
 
     def close_idle(self) -> None:
-        """Close an idle connection. While draining, also close the connection to a client that continues to send after
-        it has been refused for some time."""
+        """Close an idle connection. While draining, also close the connection of a client that continues to send
+        although its requests have been rejected for some time."""
         if self._ends_at < math.inf and self._framing.tag is not None:
             self.linger()
         else:

@@ -1,4 +1,4 @@
-"""One call to a backend: the received part of its reply, and the future that its caller waits for."""
+"""One call to a backend: the received part of its reply, and the future for which its caller waits."""
 
 import asyncio
 from collections import deque
@@ -18,8 +18,8 @@ from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Receive
 class ClientCall:
     """One call.
 
-    If the call is `streamed`, the caller pulls its replies one by one. Otherwise the call has one reply, and the caller
-    waits for the end."""
+    If the call is `streamed`, the caller pulls its replies one by one. Otherwise, the call has one reply, and the
+    caller waits for the end."""
 
     __slots__ = (
         "_has_head",
@@ -62,8 +62,8 @@ class ClientCall:
     # For the caller.
 
     def news(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Message | None]":
-        """Return a future that is done when the call has ended or, for a streamed call, when there is a reply to pull.
-        If `replied` has taken a complete reply, the future's result is this reply. Otherwise the result is None, and
+        """Return a future that is done when the call has ended or, for a streamed call, when a reply can be pulled. If
+        `replied` has accepted a complete reply, the future's result is this reply. Otherwise, the result is None, and
         `pull` and `result` return the reply."""
         self._waiter = waiter = loop.create_future()
         if self.end is not None or self.error is not None or (self.is_streamed and self.replies):
@@ -71,7 +71,7 @@ class ClientCall:
         return waiter
 
     def pull(self) -> Received | None:
-        """Return the next reply, or None until it arrives."""
+        """Return the next reply, or None if no reply is available."""
         if not self.replies:
             return None
         reply = self.replies[0]
@@ -91,7 +91,7 @@ class ClientCall:
     def result(self, body: Buffer | None) -> Message:
         """Return the last message of the call: its metadata and, if the call is not streamed, the reply.
 
-        If the status is not 0, the message contains the status, and the status text as its body.
+        If the status is not 0, the message contains the status and, as its body, the status text.
 
         Raises:
             TransportError: the call failed, or its reply is missing.
@@ -108,8 +108,9 @@ class ClientCall:
     # For the connection. All methods except `replied` and `fail` raise TransportError for an invalid reply.
 
     def replied(self, head: bytes, data: memoryview, trailers: bytes) -> bool:
-        """Take a complete reply and return True if it has the usual pattern: one message, not compressed, with status
-        0, for a call that is not streamed and that a caller waits for. Otherwise take nothing and return False."""
+        """Accept a complete reply and return True if the reply and the call have the usual pattern. The reply must
+        contain one uncompressed message and status 0. The call must not be streamed, and a caller must be waiting for
+        its reply. For any other pattern, do nothing and return False."""
         waiter = self._waiter
         if self.is_streamed or self._has_head or waiter is None:
             return False

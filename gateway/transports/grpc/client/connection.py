@@ -1,13 +1,13 @@
 """One connection to a gRPC server.
 
-It forwards the event loop's callbacks to HTTP/2 and to the calls, and enforces time limits.
+The connection forwards the event loop's callbacks to HTTP/2 and to the calls, and enforces time limits.
 
     connecting --transport--> opening --the server's SETTINGS--> ready --GOAWAY, or its address is gone--> retired
                                  |                                 |                                          |
                                  +---- broken off, aborted, or the server breaks HTTP/2 ----> closed <--------+
                                                                                             the last call is over
 
-Calls begin only in the state `ready`. A retired connection completes its calls. If calls are in flight and nothing
+Calls begin only in the state `ready`. A retired connection completes its calls. If calls are in flight and no data
 arrives for `timeouts.silence` seconds, the gateway sends a PING to check the server.
 """
 
@@ -50,8 +50,8 @@ _SCRATCH_BYTES = 8 * MAX_FRAME_SIZE
 _STUCK = 2**20
 """The number of unwritten bytes above which the connection accepts no more calls.
 
-Messages make up at most one frame of these bytes. The rest are heads and resets of calls, for a server that does not
-read."""
+At most one frame of these bytes belongs to messages. The rest consists of heads and resets of calls, which accumulate
+if the server does not read."""
 
 _ENDS_AT_DEADLINE = frozenset({Status.DEADLINE_EXCEEDED, Status.CANCELLED})
 """The statuses with which servers end calls after the deadline."""
@@ -60,13 +60,13 @@ _ENDS_AT_DEADLINE = frozenset({Status.DEADLINE_EXCEEDED, Status.CANCELLED})
 def _says_deadline_passed(end: ResponseHead) -> bool:
     """Return True if the server has ended the call only because of the deadline.
 
-    The result is False for an error with a retry delay, because this error is more informative: another gateway sends
-    it for a call that waited for a free slot until the deadline."""
+    The result is False for an error with a retry delay, because this error is more informative. Another gateway sends
+    this error for a call that waited for a free slot until the deadline."""
     return end.status in _ENDS_AT_DEADLINE and not end.metadata.get(RETRY_HEADER)
 
 
 class GrpcConnectionObserver(typing.Protocol):
-    """The observer to which a GrpcClientConnection reports its state: the pool."""
+    """The observer (the pool) to which a GrpcClientConnection reports its state."""
 
     def opened(self, connection: "GrpcClientConnection") -> None: ...
     def changed(self) -> None: ...
@@ -76,8 +76,8 @@ class GrpcConnectionObserver(typing.Protocol):
 
 
 class GrpcClientConnection(asyncio.BufferedProtocol):
-    """One connection. The future `ready` is done when the server has sent valid HTTP/2, and otherwise fails with a
-    TransportError."""
+    """One connection. The future `ready` is done when the server has sent valid HTTP/2. If the connection fails before
+    then, the future fails with a TransportError."""
 
     def __init__(
         self, place: Address, limits: Limits, timeouts: GrpcEndpointTimeouts, owner: GrpcConnectionObserver
@@ -97,7 +97,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         self.ready: asyncio.Future[None] = self.loop.create_future()
         self._is_yielding = False
         self._unwritten = 0
-        """The number of new calls that wait to be written together."""
+        """The number of new calls that are waiting to be written together."""
         self.is_retired = False
         """True if the connection accepts no more calls."""
         self._is_pinged = False
@@ -122,7 +122,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
 
     def begin(self, call: ClientCall, head: bytes, parts: tuple[Buffer, ...], deadline: float | None) -> None:
         """Write `call` with the header block `head` and a message that consists of `parts`. A caller that stops waiting
-        must call `give_up`. A streamed call is also cancelled at the `deadline`."""
+        must call `give_up`. The connection itself cancels a streamed call at the `deadline`."""
         http2 = self._http2
         call.stream = http2.request(head, framed(parts), call)
         if deadline is not None:
@@ -139,20 +139,21 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self.retire()
 
     def give_up(self, call: ClientCall) -> None:
-        """If the call has not ended, cancel it because its caller no longer waits, and notify the server."""
+        """Cancel the call and notify the server, because the caller no longer waits. If the call has already ended, do
+        nothing."""
         if call.stream.handler is not None:
             self._http2.cancel(call.stream)
             self._end(call)
             self._flush()
 
     def pulled(self, call: ClientCall) -> None:
-        """Allow the server to send more of a streamed call, because the caller has pulled replies."""
+        """Allow the server to send more data of a streamed call, because the caller has pulled replies."""
         if call.stream.handler is not None:
             self._http2.grant(call.stream, call.held)
             self._flush()
 
     def retire(self) -> None:
-        """Begin no more calls, and close after the last call has ended."""
+        """Begin no more calls, and close the connection after the last call has ended."""
         if not self.is_retired:
             self.is_retired = True
             self._owner.retired(self)
@@ -160,7 +161,8 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._close()
 
     def abort(self, error: TransportError | None = None) -> None:
-        """Close immediately. Calls in flight fail with `error`; by default, with the error for a closed connector."""
+        """Close the connection immediately. Calls in flight fail with `error` or, by default, with the error for a
+        closed connector."""
         self._transport.abort()
         self._fail(error or connector_closed(sent=True))
 
@@ -210,7 +212,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
     # Processing.
 
     def _work(self, seconds: float) -> None:
-        """Process the received frames for up to `seconds`. After that, let other connections run."""
+        """Process the received frames for up to `seconds`. After this time, let other connections run."""
         http2, now, begun = self._http2, self.loop.time(), perf_counter()
         events = http2.events
         while True:
@@ -241,7 +243,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._yield()
 
     def _keep_incomplete(self) -> None:
-        """Move an incomplete frame to the start of the buffer, and receive the rest behind it."""
+        """Move an incomplete frame to the start of the buffer, where the rest of the frame is appended."""
         taken, filled = self._taken, self._filled
         self._taken, self._filled = 0, filled - taken
         self._scratch[: filled - taken] = self._scratch[taken:filled]
@@ -273,8 +275,8 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
                 return
 
     def _flush_together(self) -> None:
-        """Write a call together with other calls that begin before the loop's next turn, at most TOGETHER calls in one
-        write."""
+        """Write a call together with other calls that begin before the loop's next turn. One write combines at most
+        TOGETHER calls."""
         self._unwritten += 1
         if self._unwritten >= TOGETHER or self._http2.is_paused:
             self._flush()
@@ -322,7 +324,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             return
         if call.end is not None:
             if call.end.status and _says_deadline_passed(call.end) and call.is_late(self.loop.time()):
-                call.fail(deadline_passed(sent=True))  # the server only noticed the deadline first
+                call.fail(deadline_passed(sent=True))  # the server only detected the deadline first
             self._end(call)
 
     def _on_reset(self, event: StreamReset) -> None:
@@ -361,7 +363,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
     def _end(self, call: ClientCall) -> None:
         """Handle the end of a call.
 
-        The stream drops its reference to the call, so the replies are freed without the garbage collector."""
+        The stream drops its reference to the call, so the replies can be freed without the garbage collector."""
         call.stream.handler = None
         if call.deadline is not None:
             call.deadline.drop()
@@ -399,11 +401,11 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
 
     @property
     def _foreign(self) -> str:
-        """The protocol that the server seems to use instead of HTTP/2, in words for the end of an error message."""
+        """The end of an error message, which names the protocol that the server seems to use instead of HTTP/2."""
         return "" if self.ready.done() else foreign(bytes(self._scratch[: min(self._filled, FIRST_BYTES)]), "grpc")
 
     def _expire(self) -> None:
-        """Handle a silent connection with calls in flight, or a connection that does not close."""
+        """Handle a connection that is silent while calls are in flight, or a connection that does not close."""
         if self._http2.is_closed:
             self._transport.abort()
         elif self._is_pinged:

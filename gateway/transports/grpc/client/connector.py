@@ -1,4 +1,4 @@
-"""Exchanges messages with one gRPC endpoint: one address, or all addresses that its host name resolves to."""
+"""The connector for one gRPC endpoint, which is one address or all addresses to which a host name resolves."""
 
 import asyncio
 import socket
@@ -25,8 +25,8 @@ from gateway.transports.tls import ClientTls, Secured, default_tls
 _GRACE = 0.01
 """Time added to the endpoint's timeout, in seconds.
 
-The gateway itself ends the call at the deadline. Without this extra time, the endpoint could be faster, and the client
-would get the endpoint's error message instead of the gateway's."""
+The gateway itself ends the call at the deadline. Without this extra time, the endpoint could end the call first, and
+the client would receive the endpoint's error message instead of the gateway's."""
 
 
 class GrpcConnector:
@@ -34,16 +34,16 @@ class GrpcConnector:
 
     - `address`: The address, in a format that `parse_address` reads.
     - `resolve`: A function that replaces the resolution of the host name.
-    - `ip`: The only IP address to connect to. The host name is still sent to the endpoint.
-    - `headers`: Headers that are added to the metadata of every call.
+    - `ip`: The only IP address to which to connect. The gateway still sends the host name to the endpoint.
+    - `headers`: Headers to add to the metadata of every call.
 
     The connector keeps connections open, and replaces them when they break. It never sends a call twice.
 
     The connector uses TLS if `tls` is set or the scheme is `grpcs://`. In this case, the endpoint must support HTTP/2
-    (ALPN). If `tls` is missing, the CAs of the system verify the endpoint.
+    (ALPN). If `tls` is missing, the system's CAs verify the endpoint.
 
-    A Message's `path` is the method, and its `headers` are metadata. A reply's `status` is the gRPC status code. If it
-    is not 0, the body is the status message.
+    A Message's `path` is the method, and its `headers` are the metadata. A reply's `status` is the gRPC status code. If
+    the status is not 0, the body is the status message.
 
     Raises:
         ValueError: the address is invalid.
@@ -72,13 +72,13 @@ class GrpcConnector:
         self._pool = GrpcPool(resolve or partial(resolved, place), limits, timeouts, secured)
 
     async def exchange(self, message: Message) -> Message:
-        """Send `message` and wait for its reply. Cancellation resets the stream, so the endpoint stops working on the
+        """Send `message`, and wait for its reply. Cancellation resets the stream, so the endpoint stops processing the
         call.
 
         Raises:
             TransportError: UNAVAILABLE if the endpoint is unreachable or the connection broke. INTERNAL if the reply is
-                invalid. DEADLINE_EXCEEDED if the deadline passed before the request was sent. If the deadline passes
-                later, the caller cancels the exchange. The request contains the deadline.
+                invalid. DEADLINE_EXCEEDED if the deadline passed before the gateway sent the request. If the deadline
+                passes later, the caller cancels the exchange. The request contains the deadline.
         """
         connection = self._pool.take() or await self._pool.wait(message.deadline)
         call = ClientCall(self._limits, streamed=False)
@@ -98,8 +98,8 @@ class GrpcConnector:
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
         """Send `message` as the only message of the stream, and yield each reply as the caller pulls it.
 
-        If the endpoint ends the stream with an error status, the last reply contains this status, so codecs read it in
-        the same way as after `exchange`.
+        If the endpoint ends the stream with an error status, the last reply contains this status. Codecs then read the
+        status in the same way as after `exchange`.
 
         Raises:
             TransportError: same as `exchange`, even after some replies.
@@ -122,7 +122,7 @@ class GrpcConnector:
             yield end
 
     def on_disconnect(self, watcher: Callable[[], None]) -> None:
-        """See `KeepsConnections.on_disconnect`. Connections that only finish their calls do not count."""
+        """See `KeepsConnections.on_disconnect`. Retired connections do not count as open."""
         self._pool.on_disconnect = watcher
 
     async def close(self) -> None:
@@ -146,7 +146,7 @@ class GrpcConnector:
 
 
 async def resolved(address: Address) -> list[Address]:
-    """Return all addresses of a host name, without duplicates. Unix sockets need no resolution.
+    """Return all addresses of a host name, without duplicates. Unix sockets are returned unchanged.
 
     Raises:
         TransportError: the host name has no address.

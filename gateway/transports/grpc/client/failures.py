@@ -10,7 +10,7 @@ from gateway.transports.errors import beyond_limit
 from gateway.transports.grpc.client.heads import ResponseHead
 
 _MAX_SHOWN = 200
-"""The maximum length of a reply header in error messages, in characters."""
+"""Maximum number of characters of a reply header in error messages."""
 
 
 @frozen
@@ -60,10 +60,10 @@ OTHER_RESET = Reason.INVALID_OUTPUT
 
 
 def http_answer(head: ResponseHead) -> TransportError:
-    """Return the error for a reply without a gRPC status, which comes from a proxy or another kind of server.
+    """Return the error for a reply without a gRPC status. The reply comes from a proxy or another kind of server.
 
-    The error affects only this call, because other calls might get a different reply. The error counts as a failure of
-    the endpoint only if a proxy reports that its server does not respond."""
+    The error affects only this call, because other calls might receive a different reply. The error counts as a failure
+    of the endpoint only if a proxy reports that the server behind it does not respond."""
     answer = HTTP_ANSWERS.get(head.http_status, OTHER_HTTP_ANSWER)
     what = _kind_of_content(head)
     location = head.metadata.get("location")[:_MAX_SHOWN]

@@ -1,4 +1,5 @@
-"""Writes the head of a call, and reads the head and the trailers of its reply ("gRPC over HTTP2"). The code is pure."""
+"""The writer for the head of a call, and the reader for the head and the trailers of its reply ("gRPC over HTTP2"). The
+code performs no I/O."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,7 @@ _MOST = 99_999_999
 class RequestHeadWriter:
     """Writes the header blocks of calls to `authority`.
 
-    `secure` is True for calls over TLS. All blocks contain `headers`, which replace a message's headers of the same
+    `secure` is True for calls over TLS. All blocks contain `headers`, which replace a message's headers with the same
     names. A HOST in `headers` replaces `authority`."""
 
     def __init__(self, authority: str, *, secure: bool = False, headers: FixedFields = ()) -> None:
@@ -50,8 +51,8 @@ class RequestHeadWriter:
         self._begin = lru_cache(256)(self._written)
 
     def write(self, path: str, headers: Headers, timeout: float | None) -> bytes:
-        """Return the header block for a call of the method `path` with a limit of `timeout` seconds. It includes the
-        `headers` that are not reserved for gRPC.
+        """Return the header block for a call to the method `path` with a limit of `timeout` seconds. The block includes
+        the `headers` whose names gRPC does not reserve.
 
         Raises:
             GatewayError: INVALID_ARGUMENT if gRPC cannot represent the value of a header.
@@ -142,8 +143,7 @@ _read_short = lru_cache(_MAX_BLOCKS)(_read)
 
 
 def plain_end(head: bytes, trailers: bytes, limit: int) -> ResponseHead | None:
-    """If `trailers` contains a success status and `head` comes from a gRPC server, return the ResponseHead for
-    `trailers`.
+    """Return the ResponseHead for `trailers`, if `trailers` contains the status OK and `head` comes from a gRPC server.
 
     Return None in all other cases. The caller must then read each block separately."""
     if len(head) > _MAX_SIZE or len(trailers) > _MAX_SIZE:
@@ -164,7 +164,7 @@ def _http_status(by_name: ByName) -> int:
 
 
 def _status(text: bytes) -> int:
-    """Return the gRPC status; UNKNOWN for a code that gRPC does not define."""
+    """Return the gRPC status, or UNKNOWN for a code that gRPC does not define."""
     return int(text) if _NUMBER.fullmatch(text) and int(text) in _STATUSES else Status.UNKNOWN
 
 

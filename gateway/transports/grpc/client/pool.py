@@ -1,4 +1,4 @@
-"""The connections to one endpoint: one connection to each address that the host name resolves to."""
+"""The connections to one endpoint: one connection to each address to which the host name resolves."""
 
 import asyncio
 import math
@@ -21,15 +21,15 @@ Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
 """Returns the current addresses. Raises TransportError if the lookup finds no address."""
 
 _MOST_ATTEMPTS = 3
-"""The maximum number of connection attempts for one call, because an endpoint can close each connection before it
-accepts a call."""
+"""The maximum number of connection attempts for one call. The limit is necessary because an endpoint can close each
+connection before it accepts a call."""
 _CLOSED_AT_ONCE = "the endpoint closed the connection immediately"
 
 
 class GrpcPool:
-    """The connections to one endpoint. Each call goes to the next connection that accepts a call. The first call that
-    needs a connection opens connections to all addresses in parallel. The pool keeps connections open, and replaces
-    them when they break. In the meantime, calls use other connections, or wait."""
+    """The connections to one endpoint. Calls take turns on the connections that accept calls. The first call that needs
+    a connection opens connections to all addresses in parallel. The pool keeps connections open, and replaces them when
+    they break. In the meantime, calls use other connections, or wait."""
 
     def __init__(
         self, resolve: Resolve, limits: Limits, timeouts: GrpcEndpointTimeouts, secured: Secured | None = None
@@ -44,14 +44,14 @@ class GrpcPool:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         """A heap of waiting calls, by ticket.
 
-        The pool serves waiting calls in the order of their arrival. A call that was woken without success keeps its
-        ticket."""
+        The pool serves waiting calls in the order of their arrival. A call that wakes up but does not get a connection
+        keeps its ticket."""
         self._tickets = count()
         self._attempt: asyncio.Task[str] | None = None
         self._is_incomplete = True
         self._next_attempt = 0.0
         self.on_disconnect: Callable[[], None] | None = None
-        """Callback after the last connection that accepted calls was retired or lost."""
+        """The function to call when the last connection that accepted calls is retired or lost."""
 
     def take(self) -> GrpcClientConnection | None:
         """Return a connection that accepts a call now.
@@ -65,8 +65,9 @@ class GrpcPool:
         """Wait for a connection that accepts a call, and return it.
 
         Raises:
-            TransportError: UNAVAILABLE if all addresses are unreachable. DEADLINE_EXCEEDED if no connection opens in
-                half of the time until the deadline, or if the existing connections accept no call until the deadline.
+            TransportError: UNAVAILABLE if all addresses are unreachable. DEADLINE_EXCEEDED if no connection opens
+                within half of the time until the deadline, or if the existing connections do not accept the call before
+                the deadline.
         """
         ticket, tried = next(self._tickets), set[asyncio.Task[str]]()
         while (connection := self._next()) is None:
@@ -98,13 +99,13 @@ class GrpcPool:
         self._connections.opened(connection)
 
     def changed(self) -> None:
-        """Wake all waiting calls, because several of them might get a connection, or because all connection attempts
+        """Wake all waiting calls, because several calls might get a connection, or because all connection attempts
         failed."""
         for _ in range(len(self._waiting)):
             self.freed()
 
     def freed(self) -> None:
-        """Wake the first waiting call, because there is capacity for one more call."""
+        """Wake the first waiting call, because a connection has capacity for one more call."""
         while self._waiting:
             _, waiter = heappop(self._waiting)
             if not waiter.done():
@@ -154,7 +155,7 @@ class GrpcPool:
             raise not_connected(error, "", seconds, math.inf) from error
 
     async def _wait_in_line(self, ticket: int) -> None:
-        """Wait until something has changed."""
+        """Wait until the pool wakes this call, because something has changed."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heappush(self._waiting, (ticket, waiter))
         try:
@@ -167,7 +168,7 @@ class GrpcPool:
     # Connecting.
 
     def _complete(self) -> None:
-        """In the background, retry addresses without a connection."""
+        """In the background, try again to connect to addresses without a connection."""
         if self._attempt is None and asyncio.get_running_loop().time() >= self._next_attempt:
             self._attempted()
 
@@ -184,7 +185,7 @@ class GrpcPool:
         self.changed()
 
     async def _connect_all(self) -> str:
-        """Connect to every address. Return the reason why an address is unreachable, or an empty string."""
+        """Connect to every address. Return the reason why one of the addresses is unreachable, or an empty string."""
         try:
             async with asyncio.timeout(self._timeouts.connect):
                 places = await self._resolve()
@@ -205,7 +206,7 @@ class GrpcPool:
             connection.retire()
 
     async def _connect(self, place: Address) -> str:
-        """Connect to one address. If this fails, return the reason, otherwise an empty string."""
+        """Connect to one address. Return the reason if the attempt fails, otherwise an empty string."""
         connection = GrpcClientConnection(place, self._limits, self._timeouts, self)
         try:
             async with asyncio.timeout(self._timeouts.connect):

@@ -10,14 +10,14 @@ from gateway.core.surviving import log_and_continue
 
 
 class CallDeadlines:
-    """Calls `ring` for those calls in `streams` that are due (`ServerCall.due`).
+    """Calls `ring` of each call in `streams` whose deadline has come (`ServerCall.due`).
 
     The end of a call does not change the timer. Most calls end long before their deadlines, so an occasional check of
     all calls costs less than a step for each call."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, streams: Mapping[int, Stream]) -> None:
         self.next_due = inf
-        """The time of the next ring on the loop's clock; infinity without deadlines."""
+        """The time of the next ring, on the loop's clock; infinity without deadlines."""
         self._loop = loop
         self._streams = streams
         self._alarm = Alarm(loop, self._ring)

@@ -1,7 +1,8 @@
-"""One client call, from the request's head to the end of the reply. `connection` creates it.
+"""One client call, from the request's head to the end of the reply. `connection` creates the calls.
 
-No part of a request stays in memory after the reply. A call drops each message when it passes the message on, and drops
-its stream, task and timer when it ends. So no reference cycle keeps a body until the garbage collector runs.
+No part of a request stays in memory after the reply. A call drops each message after passing it on, and drops its
+stream, task and timer when the call ends. Therefore, no reference cycle keeps a body in memory until the garbage
+collector runs.
 """
 
 import asyncio
@@ -32,25 +33,25 @@ from gateway.transports.grpc.server.large_messages import LargeMessages
 from gateway.transports.memory import CALL_BYTES, ConnectionMemory, Memory, waiting_bytes
 
 _LARGE_WINDOW = 2**23
-"""The window size for large messages, in bytes; larger than the usual window."""
+"""The window size for large messages, in bytes, which is larger than the usual window."""
 
 _GRACE = 0.05
-"""Seconds after the deadline at which the connection ends a unary call.
+"""Number of seconds after the deadline when the connection ends a unary call.
 
-Usually the exchange has already refused the call at the deadline, with an error in the format of the protocol."""
+Usually, the exchange has already ended the call at the deadline, with an error in the format of the protocol."""
 
 Answer: TypeAlias = Callable[[Message], EventualReply]
 StartRecord: TypeAlias = Callable[[Message, int], Record]
-"""Creates the record for a request in one protocol. By contrast, `transport.StartRecord` gets the protocol as an
+"""Creates the record for a request in one protocol. By contrast, `transport.StartRecord` takes the protocol as an
 argument."""
 AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Message, None]]
 
 
 @frozen
 class Method:
-    """The functions that serve a method: `answer` for one request and one reply, or `stream` for any number of requests
-    and replies. `refuse` creates the reply to a request that failed unexpectedly; it is None for gRPC's own services.
-    `record` is None without observers."""
+    """The functions that serve a method. `answer` handles one request with one reply, and `stream` handles any number
+    of requests and replies. `refuse` creates the reply to a request that failed unexpectedly, and is None for gRPC's
+    own services. `record` is None without observers."""
 
     name: str
     answer: Answer | None = None
@@ -98,7 +99,7 @@ class ServerCall:
         self._method = method
         self._head = head
         self._held_in_memory = CALL_BYTES + head.size
-        """The number of bytes that the connection has counted for this call."""
+        """The number of bytes that `connection_memory` counts for this call."""
         self._read_so_far: MessageReader | None = None
         """The message reader; None until the first data that is not a complete request."""
         self._task: asyncio.Task[None] | None = None
@@ -110,11 +111,11 @@ class ServerCall:
         self._deadline: float | None = None
         self._is_admitted = False
         self._record = UNRECORDED
-        """The record of the message that was last passed on."""
+        """The record of the last message that was passed on."""
         self.arriving_since = stream.heard
-        """The time when the arriving message began, or when the client was last allowed to continue it."""
+        """The time when the arriving message began, or when the client was last allowed to continue sending it."""
         self.arrived_bytes = 0
-        """The number of bytes of the arriving message since `arriving_since`."""
+        """The number of bytes of the arriving message that have arrived since `arriving_since`."""
         self.due: float | None = None
         """The time at which to end the call; None without a deadline."""
         if head.timeout is not None:
@@ -149,15 +150,15 @@ class ServerCall:
 
     @property
     def may_be_shed(self) -> bool:
-        """True if the gateway can refuse the call because the process is overloaded.
+        """True if the gateway can reject the call because the process is overloaded.
 
         This requires that only the head has arrived, and that the call is not for one of gRPC's own services, such as
-        health.
+        the health service.
         """
         return not self.arrived_bytes and self._reader.is_between and self._method.refuse is not None
 
     def received_whole(self, data: memoryview) -> None:
-        """Handle a request whose bytes have all arrived together; see `received`."""
+        """Handle a request whose bytes have all arrived together. See `received`."""
         self.received(data, ends=True)
 
     def received(self, data: memoryview, *, ends: bool) -> None:
@@ -190,7 +191,7 @@ class ServerCall:
             self.grant()
 
     def grant(self) -> None:
-        """Allow the client to send more, if there is space for it."""
+        """Allow the client to send more data, if space is available."""
         if not self._stream.is_sending:
             return
         missing = self._reader.missing
@@ -208,7 +209,7 @@ class ServerCall:
     def _refuse_message(self, error: GatewayError) -> None:
         """End the call because of a message that is not passed on.
 
-        The message gets its own record, like all earlier messages of a stream."""
+        Like all earlier messages of a stream, the message has its own record."""
         self._record = UNRECORDED
         self.fail(error)
 
@@ -222,7 +223,7 @@ class ServerCall:
         self.stop(task)
 
     def cancel(self) -> None:
-        """Stop the running task, because the client has disconnected, or the stream is closed."""
+        """Stop the running task, because the client has disconnected or the stream is closed."""
         task, self._task = self._task, None
         self._record.give_up(GIVEN_UP["grpc"])
         self._over()
@@ -253,7 +254,7 @@ class ServerCall:
         return None
 
     def held(self) -> int:
-        """Return the number of bytes that have arrived but are not passed on yet."""
+        """Return the number of bytes that have arrived but have not been passed on yet."""
         return 0
 
     def _message(self, body: Buffer, now: float) -> Message:
@@ -295,7 +296,7 @@ class ServerCall:
         return self._method.refuse(known, Message(name, name, pattern=name, record=self._record))
 
     def _end(self, reply: Message) -> None:
-        """End the reply with the status and headers of `reply`. If the client has not received a head yet, send a head
+        """End the call's reply with the status and headers of `reply`. If the head has not been sent yet, send a head
         first."""
         http2, stream = self._owner.http2, self._stream
         if stream.unsent is not None:
@@ -309,7 +310,7 @@ class ServerCall:
     def _end_record(self, reply: Message) -> bytes:
         """End the record, and return its fields for the trailers.
 
-        A stream has one set of trailers for all its messages: the fields of the last message."""
+        A stream has one set of trailers for all its messages, which contains the fields of the last message."""
         self._record.end(reply.status, bytes_of(reply))
         return replies.more_trailers(self._record)
 
@@ -330,11 +331,11 @@ class ServerCall:
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         # The stream refers to the call, and the call to its task, until one of them ends. `stop` keeps the task longer.
-        # The loop's `create_task` would generate a name for the task, which takes a third of the time for a task.
+        # The loop's `create_task` would generate a name, which takes a third of the time of creating a task.
         self._task = asyncio.Task(work, loop=self._owner.loop, name="gRPC call")
 
     def _over(self) -> None:
-        """Drop all references. The connection sends the rest of a complete reply without the call."""
+        """Drop all references. The connection does not need the call to send the rest of a complete reply."""
         self._stream.handler = None
         self._task = None
         held, self._held_in_memory = self._held_in_memory, 0
@@ -344,8 +345,7 @@ class ServerCall:
 
 
 class UnaryCall(ServerCall):
-    """One request and one reply. The call serves the request immediately if the exchange can do that, otherwise in a
-    task."""
+    """A call with one request and one reply. If the exchange cannot respond immediately, a task serves the request."""
 
     __slots__ = ()
 
@@ -433,10 +433,10 @@ class UnaryCall(ServerCall):
 
 
 class StreamCall(ServerCall):
-    """Any number of messages in both directions.
+    """A call with any number of messages in both directions.
 
-    The gateway pulls a reply, writes it, and pulls the next one when the client has received it. A reply with a status
-    other than 0 ends the call. Requests that the exchange has not pulled yet reduce the stream's window."""
+    The gateway pulls a reply, writes it, and pulls the next reply when the client has received this reply. A reply with
+    a status other than 0 ends the call. Requests that the exchange has not pulled yet reduce the stream's window."""
 
     __slots__ = (
         "_began", "_ended", "_held_bytes", "_idle_since", "_is_cut_off", "_messages_pulled", "_queue", "_reading",
@@ -449,7 +449,8 @@ class StreamCall(ServerCall):
         self._held_bytes = 0
         self._ended = False
         self._idle_since: float | None = None
-        """The time when the last requested reply was complete; None while a reply is missing."""
+        """The time when the call began to wait for the next message, after all requested replies; None while it does
+        not wait."""
         self._messages_pulled = 0
         self._is_cut_off = False
         """True if the client could not send all messages, because the listener is draining."""
@@ -523,7 +524,7 @@ class StreamCall(ServerCall):
         self._end(self._trailers)
 
     async def _break_off(self, reply: Message) -> None:
-        """Send a stream's error. Some protocols report it in a message, others in the status."""
+        """Send a stream's error. Some protocols report errors in a message, others in the status."""
         if reply.status:
             self._trailers = reply
         else:
@@ -577,7 +578,7 @@ class StreamCall(ServerCall):
 
 
 class _RefusedError(Exception):
-    """Raised if the listener itself refuses a message of a stream, which ends the stream."""
+    """The listener itself rejected a message of a stream, which ends the stream."""
 
     def __init__(self, why: GatewayError) -> None:
         super().__init__(why)

@@ -1,15 +1,16 @@
-"""One client's connection. It forwards the event loop's callbacks to HTTP/2 and to the calls, and enforces time limits.
+"""One client's connection, which forwards the event loop's callbacks to HTTP/2 and to the calls, and enforces time
+limits.
 
     HEAD --the client spoke HTTP/2--> IDLE --its first request--> ANSWERING
       |                                 |                             |
       +------ too late, too idle, drained, or the client broke HTTP/2 -----> LINGERING --> CLOSED
 
 After its first request, a connection stays in ANSWERING, because gRPC clients keep their connections open. In this
-phase, the gateway checks the time limits for each stream. It also checks incomplete frames and header blocks, even in
-IDLE, whose time limit they do not extend.
+phase, the gateway checks the time limits for each stream. In IDLE and ANSWERING, it also checks the time limits for
+incomplete frames and header blocks. Incomplete frames and header blocks do not extend the time limit of IDLE.
 
 When the connection drains (`is_draining`), the gateway asks the client to send no more requests, and the connection
-closes after the last request. When it also stops (`is_stopping`), streams end after the current message.
+closes after the last request. When the connection also stops (`is_stopping`), streams end after the current message.
 """
 
 import asyncio
@@ -40,8 +41,8 @@ from gateway.transports.memory import CALL_BYTES
 from gateway.transports.timeouts import ReplyProgress, Timeouts
 
 SCRATCH_BYTES = 2**18
-"""The number of bytes to receive in one step. Between steps, a connection keeps only an incomplete frame or unprocessed
-bytes."""
+"""The number of bytes to receive in one step. Between steps, a connection stores only an incomplete frame or
+unprocessed bytes."""
 
 _HTTP1_REPLY = http1_reply("This port speaks gRPC, over HTTP/2\n")
 
@@ -60,12 +61,12 @@ class Site(ConnectionContext):
     heads: RequestHeads[CallHead]
     scratch: memoryview
     record: StartRecord | None
-    """Starts the records for requests that match no method; None without observers."""
+    """Creates the records for requests that match no method; None without observers."""
     admit: Admit | None = None
     spoken: str = ""
     """The protocols of the listener, for error messages."""
     shares_http1: bool = False
-    """True if the same address also serves other requests, over HTTP/1.1."""
+    """True if the same address also serves other requests over HTTP/1.1."""
 
     def start_record(self, head: CallHead, peer: str, now: float) -> Record:
         """Return the record for a request from `peer` that matches no method."""
@@ -101,7 +102,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._is_working = False
         self._is_watching = False
         self._unwritten = 0
-        """The number of replies that wait to be written together."""
+        """The number of replies that are waiting to be written together."""
         self._looked = 0.0
         """The time when the time limits were last checked."""
 
@@ -148,7 +149,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.http2.is_closed = True
 
     def pause_writing(self) -> None:
-        """Pause writing, because the client reads too slowly. Also pause reading, because replies would pile up."""
+        """Pause writing, because the client reads too slowly. Also pause reading, because replies would accumulate."""
         super().pause_writing()
         self.http2.is_paused = True
         if self._phase not in _LAST:
@@ -236,8 +237,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._count_unread()
 
     def flush_together(self) -> None:
-        """Write a reply together with other replies that are ready before the loop's next turn, at most TOGETHER in one
-        write."""
+        """Write a reply together with other replies that are ready before the loop's next turn. One write combines at
+        most TOGETHER replies."""
         if self._is_working:
             return
         self._unwritten += 1
@@ -252,8 +253,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def unread_bytes(self) -> int:
-        """The number of bytes that the operating system has not sent, including replies that wait for larger
-        windows."""
+        """The number of bytes that the gateway has not passed to the operating system, including replies that wait for
+        larger windows."""
         return super().unread_bytes + (0 if self.http2.is_closed else self.http2.unsent_bytes)
 
     def handle(self, event: Event) -> None:
@@ -279,7 +280,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
                 stream.handler.went_on()
 
     def begin(self, stream: Stream, head: CallHead) -> None:
-        """Begin a call whose head has arrived, or refuse it."""
+        """Begin a call whose head has arrived, or reject it."""
         site = self._site
         if head.fault is not None:
             record = site.start_record(head, self.peer, self._loop.time())
@@ -303,7 +304,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._watch()
 
     def _refuse(self, stream: Stream, head: CallHead, error: GatewayError) -> None:
-        """Refuse a request without creating a call for it."""
+        """Reject a request without creating a call for it."""
         refuse(self.http2, stream, error, self._site.start_record(head, self.peer, self._loop.time()))
 
     def _advance_phase(self) -> None:
@@ -347,7 +348,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._alarm.set(self._idle_until - now)
 
     def _end_overdue(self, now: float, timeouts: Timeouts) -> bool:
-        """End the connection if the client is too slow with a frame or header block, or reads too slowly.
+        """End the connection if the client sends a frame or header block too slowly, or reads too slowly.
 
         Return whether the connection ended."""
         if self._arriving.seconds_left(now, timeouts) <= 0:
@@ -388,8 +389,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return 0 if self._phase in _LAST else len(self.http2.streams)
 
     def drain(self) -> None:
-        """Ask the client to send no more requests. Streams end after the current message. Close after the last
-        reply."""
+        """Ask the client to send no more requests, end streams after the current message, and close the connection
+        after the last reply."""
         if self.is_stopping or self._phase in _LAST:
             return
         self.is_stopping = True
@@ -398,7 +399,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.retire()
 
     def retire(self) -> None:
-        """Ask the client to send no more requests, and close after the last call has ended."""
+        """Ask the client to send no more requests, and close the connection after the last call has ended."""
         if self.is_draining or self._phase in _LAST:
             return
         self.is_draining = True
@@ -414,14 +415,14 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.flush()
 
     def terminate(self) -> None:
-        """End the calls in flight with UNAVAILABLE. Close when the client has read the errors."""
+        """End the calls in flight with UNAVAILABLE, and close the connection when the client has read the errors."""
         if self._phase in _LAST:
             self.abort()
         else:
             self.end_calls(stopping())
 
     def end_calls(self, error: GatewayError) -> None:
-        """End the calls in flight with `error`. Close when the client has read it."""
+        """End the calls in flight with `error`, and close the connection when the client has read it."""
         for call in self._calls():
             call.fail(error)
         self.http2.close(ErrorCode.NO_ERROR)
@@ -460,7 +461,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close the connection.
 
-        An idle client gets a GOAWAY, so it uses another connection to repeat requests that it is just sending."""
+        An idle client receives a GOAWAY. If it is sending a request at this moment, it repeats the request on another
+        connection."""
         if self._phase is _IDLE:
             self.http2.close(ErrorCode.NO_ERROR)
             self.flush()

@@ -1,4 +1,4 @@
-"""The head of a request, as defined in "gRPC over HTTP/2", section Requests. The code is pure."""
+"""The head of a request, as defined in "gRPC over HTTP/2", section Requests. The code performs no I/O."""
 
 import re
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1
 
 @frozen
 class RequestFault:
-    """The reason to refuse a request because of its head, with a gRPC status, or with an HTTP status for a client that
+    """The reason to reject a request because of its head. The reply has a gRPC status, or an HTTP status if the client
     does not use gRPC."""
 
     text: str
@@ -37,8 +37,8 @@ class RequestFault:
 class CallHead:
     """The head of a client's request.
 
-    `timeout` is in seconds. `encoding` is the encoding of compressed messages, or empty. `metadata` is the metadata of
-    the call itself, with binary values decoded. `size` is the size of the metadata in memory, in bytes."""
+    `timeout` is in seconds. `encoding` is the encoding of compressed messages, or empty. `metadata` contains the call's
+    own metadata, with decoded binary values. `size` is the size of the metadata in memory, in bytes."""
 
     path: bytes = b""
     timeout: float | None = None

@@ -1,7 +1,7 @@
 """The gRPC listener, and its connections with limits. Each connection is an asyncio.BufferedProtocol that uses
 `gateway.core.http2`.
 
-Connections with limits are a separate class, so other listeners have no additional cost per request.
+Connections with limits have a separate class, so listeners without limits have no additional cost per request.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 class BoundedGrpcConnection(GrpcServerConnection):
     """A connection with limits.
 
-    After the last permitted request, or at the maximum age, a GOAWAY asks the client to use another connection. This
-    connection closes after its last call. The calls have `limits.connection_grace` seconds to end. When the gateway
-    sheds load, it refuses a call as soon as it knows the size of the message, but it never refuses calls to gRPC's own
+    After the last permitted request, or at the maximum age, a GOAWAY asks the client to use another connection. The old
+    connection closes after its last call. Calls have `limits.connection_grace` seconds to end. When the gateway sheds
+    load, it rejects a call as soon as the size of the message is available. It never rejects calls to gRPC's own
     services."""
 
     def __init__(self, site: Site) -> None:
@@ -82,7 +82,7 @@ class BoundedGrpcConnection(GrpcServerConnection):
             super().handle(event)
 
     def _on_data(self, event: DataReceived) -> None:
-        """Handle data, and refuse its call if the gateway sheds load."""
+        """Handle data, and reject its call if the gateway sheds load."""
         if self._shedding is not None:
             call: ServerCall | None = event.stream.handler
             if call is not None and call.may_be_shed:
@@ -94,11 +94,11 @@ class BoundedGrpcConnection(GrpcServerConnection):
 
 
 class GrpcListener(BaseListener):
-    """Serves `protocols`, and the gRPC health and reflection services, at one address. It refuses messages over
-    `limits.message` with RESOURCE_EXHAUSTED as soon as their size is known.
+    """Serves `protocols` and the gRPC health and reflection services at one address. The listener rejects a message
+    over `limits.message` with RESOURCE_EXHAUSTED as soon as the message's size is available.
 
-    The schemas of gRPC services define the paths, so a protocol's path prefix has no effect. As a part of a
-    SharedListener, it shares the `connections` with the other parts."""
+    The schemas of gRPC services define the paths, so a protocol's path prefix has no effect. If this listener is a part
+    of a SharedListener, it shares the `connections` with the other parts."""
 
     opening = Opening(PREFACE, ALPN)
 
@@ -148,7 +148,7 @@ class GrpcListener(BaseListener):
         return [task for each in connections if isinstance(each, GrpcServerConnection) for task in each.renew(site)]
 
     def announce_end(self) -> None:
-        """Report NOT_SERVING in the gRPC health service from now on, also to clients that use Watch."""
+        """Report NOT_SERVING in the gRPC health service from now on, including to clients that use Watch."""
         self._connections.ending = True
         self._ending.set()
 
@@ -159,7 +159,7 @@ class GrpcListener(BaseListener):
         await super().stop_accepting()
 
     def serve(self) -> GrpcServerConnection:
-        """Return the connection for a new client, after the TLS handshake."""
+        """Return the connection object for a new client, after the TLS handshake."""
         return (BoundedGrpcConnection if self._is_bounded else GrpcServerConnection)(self._site)
 
 
@@ -171,7 +171,7 @@ def _by_name(
 
 
 def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asyncio.Event) -> Iterator[Method]:
-    """Yield the methods. If two methods have the same name, the last one is used."""
+    """Yield the methods. If two methods have the same name, the last method is used."""
     own = list(_of_protocols(protocols, exchanges))
     services = sorted({*(_service(method.name) for method in own), own_services.HEALTH, *own_services.REFLECTIONS})
     descriptors = Descriptors(
@@ -191,8 +191,8 @@ def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asynci
 
 
 def _of_protocols(protocols: Sequence[Protocol], exchanges: Exchanges) -> Iterator[Method]:
-    # If two protocols have the same method, the first protocol must serve it. Therefore the order is reversed: of
-    # several methods with the same name, the last one is used.
+    # If two protocols have the same method, the first protocol must serve it. Therefore, the order is reversed, because
+    # the last of several methods with the same name is used.
     for protocol in reversed(protocols):
         for name in protocol.patterns:
             yield _of_protocol(name, protocol, exchanges)
@@ -210,7 +210,8 @@ def _of_protocol(name: str, protocol: Protocol, exchanges: Exchanges) -> Method:
 
 
 def _recorder_of_own(operation: str, protocols: Sequence[Protocol], exchanges: Exchanges) -> StartRecord | None:
-    """Return the function that starts the records for requests to one of gRPC's own services."""
+    """Return the function that creates the records for requests to one of gRPC's own services; None without
+    observers."""
     start = _recorder([(protocols[0], "")], exchanges)
     if start is None:
         return None
@@ -224,7 +225,7 @@ def _recorder_of_own(operation: str, protocols: Sequence[Protocol], exchanges: E
 
 
 def _recorder(protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges) -> StartRecord | None:
-    """Return the function that starts the records for requests in the first protocol; None without observers."""
+    """Return the function that creates the records for requests in the first protocol; None without observers."""
     protocol, start = protocols[0][0], exchanges.record
     return None if start is None else lambda message, size: start(message, protocol, size)
 

@@ -1,4 +1,4 @@
-"""gRPC's own services, which the listener answers itself: health and reflection."""
+"""gRPC's own services, health and reflection, to which the listener itself responds."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -36,18 +36,19 @@ NOT_SERVING = HealthCheckResponse.NOT_SERVING
 SERVICE_UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 
 _OVERALL = ""
-"""The service name that stands for the whole server."""
+"""The service name that stands for the entire server."""
 
 WATCH_SECONDS = 5.0
-"""Interval between two readiness checks for a client that uses Watch, in seconds.
+"""Number of seconds between two readiness checks for a client that uses Watch.
 
-A check can query the backends, so it must not be too frequent. Clients that need faster responses can use Check."""
+Frequent checks would be expensive, because a check can query the backends. Clients that need a faster response can call
+Check."""
 
 
 class HealthService:
-    """Reports SERVING for each of `services` while `ready` returns true and `ending` is not set.
+    """Reports SERVING for each of `services` while `ready` returns True and `ending` is not set.
 
-    All services have the same status, because backends belong to routes, not to services."""
+    All services have the same status, because backends belong to routes rather than services."""
 
     def __init__(self, services: Iterable[str], ready: Ready, ending: asyncio.Event) -> None:
         self._services = frozenset((_OVERALL, *services))
@@ -68,8 +69,8 @@ class HealthService:
         return _reply(now, message, now.status)
 
     async def _watch(self, messages: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
-        """Yield the current status, and each new status after a change, until the listener stops. The record of the
-        request ends with the first status, because clients watch for hours."""
+        """Yield the current status, and each new status after a change, until the listener stops. The request's record
+        ends with the first status, because clients watch for hours."""
         async for message in messages:
             is_known = parse(HealthCheckRequest, message.body).service in self._services
             told = None
@@ -94,7 +95,7 @@ class HealthService:
         return _SERVING
 
     async def _pause(self) -> None:
-        """Wait WATCH_SECONDS, or until the listener stops."""
+        """Wait for WATCH_SECONDS, or until the listener stops."""
         try:
             async with asyncio.timeout(WATCH_SECONDS):
                 await self._ending.wait()
@@ -108,7 +109,7 @@ _UNKNOWN = HealthCheckResponse(status=SERVICE_UNKNOWN)
 
 
 _REASONS = {NOT_SERVING: Reason.NOT_READY, SERVICE_UNKNOWN: Reason.PATH_NOT_FOUND}
-"""The reasons to record for responses other than SERVING. The calls themselves succeed."""
+"""The reasons to record for statuses other than SERVING. The calls themselves succeed."""
 
 
 def _reply(response: Protobuf, request: Message, status: int) -> Message:
@@ -121,7 +122,8 @@ def _reply(response: Protobuf, request: Message, status: int) -> Message:
 
 
 class Descriptors:
-    """The files in several FileDescriptorSets. If two files have the same name or symbol, the first file is used."""
+    """The files in several FileDescriptorSets. If two files have the same name or define the same symbol, the first
+    file is used."""
 
     def __init__(self, sets: Iterable[bytes]) -> None:
         self._files: dict[str, Any] = {}
@@ -143,8 +145,8 @@ class Descriptors:
         return tuple(self._files[each].SerializeToString() for each in names)
 
     def by_symbol(self, symbol: str) -> tuple[bytes, ...]:
-        """Same as `by_name`, for the file that defines a service (`package.Service`), a method, a message or an
-        enum."""
+        """Same as `by_name`. `symbol` is a service (`package.Service`), method, message or enum that the file
+        defines."""
         return self.by_name(self._symbols.get(symbol, ""))
 
     def _add(self, file: FileDescriptorProto) -> None:
@@ -173,7 +175,8 @@ def _nested(prefix: str, message: Any) -> Iterator[str]:
 
 
 class Reflection:
-    """Responds to queries about `services`, which `descriptors` describe. v1 and v1alpha differ only in their names."""
+    """Responds to queries about `services`, which `descriptors` describe. The versions v1 and v1alpha differ only in
+    their names."""
 
     def __init__(self, services: Iterable[str], descriptors: Descriptors) -> None:
         self._services = tuple(services)

@@ -1,4 +1,4 @@
-"""Refuses requests because of their heads, without creating a call."""
+"""Functions that reject requests because of their heads, without creating a call."""
 
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.http2.connection import Stream
@@ -10,16 +10,16 @@ from gateway.transports.grpc.server.calls import refused
 from gateway.transports.grpc.server.heads import CallHead, RequestFault
 
 _MAX_METHOD = 200
-"""The maximum length of an unknown method in an error message, in characters."""
+"""Maximum number of characters of an unknown method's name in an error message."""
 
 _HTTP1_REQUIRED = RequestFault("HTTP/2 is only for gRPC: the client gets HTTP_1_1_REQUIRED", http_status=505)
-"""The reason for refusing a request that is not gRPC, at an address that also serves HTTP/1.1.
+"""The reason for rejecting a request that is not gRPC, at an address that also serves HTTP/1.1.
 
 Clients such as curl then repeat the request over HTTP/1.1 (RFC 9113, section 7)."""
 
 
 def refuse(http2: Http2Server[CallHead], stream: Stream, error: GatewayError, record: Record) -> None:
-    """Refuse a request with the gRPC status for `error`."""
+    """Reject a request with the gRPC status for `error`."""
     reply = refused(error)
     record.failed(error)
     record.end(reply.status, 0)
@@ -34,7 +34,7 @@ def refuse_fault(
     *,
     shares_http1: bool,
 ) -> None:
-    """Refuse a request because of a fault in its head. `shares_http1` is True if the same address also serves
+    """Reject a request because of a fault in its head. `shares_http1` is True if the same address also serves
     HTTP/1.1."""
     if fault.http_status != 200 and shares_http1:
         fault = _HTTP1_REQUIRED
@@ -51,6 +51,6 @@ def refuse_fault(
 def no_method(path: bytes, spoken: str = "") -> GatewayError:
     """Return the error for an unknown method.
 
-    `spoken` contains the listener's protocols, if the client is allowed to know them."""
+    `spoken` contains the listener's protocols, if the client is allowed to see them."""
     text = f"no method {path.decode('utf-8', 'backslashreplace')[:_MAX_METHOD]} here"
     return refusal(Reason.UNSUPPORTED, f"{text}; this listener speaks {spoken}" if spoken else text)

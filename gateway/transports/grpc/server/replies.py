@@ -1,4 +1,4 @@
-"""Header blocks of replies, as defined in "gRPC over HTTP/2", section Responses. The code is pure."""
+"""Header blocks of replies, as defined in "gRPC over HTTP/2", section Responses. The code performs no I/O."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -12,12 +12,12 @@ from gateway.transports.grpc.metadata import written
 from gateway.transports.grpc.server.heads import RequestFault
 
 _STATUS_200 = b"\x88"
-"""One byte, because the field is in HPACK's static table."""
+"""The encoded field `:status: 200`, which is one byte because the field is in HPACK's static table."""
 
 HEAD = _STATUS_200 + write(
     ((b"content-type", b"application/grpc"), (b"grpc-accept-encoding", b"identity, deflate, gzip"))
 )
-"""The head of all replies except replies that consist only of an error."""
+"""The head of all replies, except replies that consist only of an error."""
 
 _PLAIN_END = write(((b"grpc-status", b"0"),))
 
@@ -28,8 +28,8 @@ _KNOWN = frozenset(Status)
 
 
 def trailers(reply: Message) -> bytes:
-    """Return the header block that ends a call. It contains the status of `reply`, the body as the error message if the
-    status is not 0, and those headers that gRPC can represent."""
+    """Return the header block that ends a call. The block contains the status of `reply` and the headers that gRPC can
+    represent. If the status is not 0, the block also contains the body as the error message."""
     if not reply.status:
         raw = reply.headers.raw
         return _ended_well(tuple(raw)) if raw else _PLAIN_END

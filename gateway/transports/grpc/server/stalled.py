@@ -1,10 +1,10 @@
-"""Finds what has stalled on a connection:
+"""Functions and classes that find what has stalled on a connection:
 
 - a request that has stopped arriving, or arrives too slowly,
-- a stream in which neither side sends anything,
+- a stream in which neither side sends messages,
 - a reply that the client receives too slowly,
-- a frame or header block that does not end: the gateway cannot interpret an incomplete frame, so the connection must
-  monitor it, not a call.
+- a frame or header block that does not end. The connection monitors it, because the gateway cannot assign an incomplete
+  frame to a call.
 
 The caller passes the time.
 """
@@ -34,10 +34,10 @@ class _Call(typing.Protocol):
 
 
 def end_stalled(http2: Http2Connection, timeouts: Timeouts, looked: float, now: float) -> None:
-    """End the streams of `http2` that have been stalled for longer than `timeouts` allow.
+    """End the streams of `http2` that have stalled for longer than `timeouts` allow.
 
-    `looked` is the time of the previous check. While the client reads none of the streams, the check uses the progress
-    of the connection instead of the progress of each stream."""
+    `looked` is the time of the previous check. While the client does not read from the connection, the elapsed time
+    does not count against any stream's reply. The connection's own check then applies."""
     for stream in list(http2.streams.values()):
         with log_and_continue("checking a gRPC stream"):
             _end_if_stalled(stream, http2, timeouts, looked, now)
@@ -65,8 +65,8 @@ def _end_if_stalled(stream: Stream, http2: Http2Connection, timeouts: Timeouts, 
 
 
 def _too_slow(call: _Call, stream: Stream, now: float, timeouts: Timeouts) -> str | None:
-    """Return the reason to end the arriving message, or None if it can continue. While the stream's window is closed,
-    the client cannot send, so only the time limit for the whole message applies."""
+    """Return the reason to end the arriving message, or None if the message can continue. While the stream's window is
+    closed, the client cannot send data, so only the time limit for the entire message applies."""
     if stream.room > 0 and now - stream.heard > timeouts.body:
         return f"nothing of the message came for {timeouts.body:g} s"
     waited = now - call.arriving_since
@@ -82,7 +82,7 @@ _TYPE, _FLAGS = 3, 4
 
 
 class ArrivingFrame:
-    """The incomplete frame or header block that is arriving on one connection, if there is one."""
+    """The incomplete frame or header block, if any, that is arriving on one connection."""
 
     __slots__ = ("_block_since", "_data_bytes", "since")
 
@@ -90,13 +90,13 @@ class ArrivingFrame:
         self.since: float | None = None
         """The time when the frame or block began; None if all frames are complete."""
         self._block_since: float | None = None
-        """The last `block_since` from the connection."""
+        """The most recent `block_since` from the connection."""
         self._data_bytes = 0
         """The size of the incomplete frame in bytes, if it is DATA."""
 
     def note(self, read: Buffer, rest: bytes, block_since: float | None, now: float) -> None:
-        """Record received bytes: `read` contains all of them, from the start of a frame, and `rest` is the incomplete
-        frame at their end. `block_since` is the time when the first complete frame of the arriving header block was
+        """Record received bytes. `read` contains all of them, from the start of a frame, and `rest` is the incomplete
+        frame at the end. `block_since` is the time when the first complete frame of the arriving header block was
         received."""
         goes_on = self.since is not None and len(rest) == len(read)
         is_block, is_same_block = block_since is not None, block_since == self._block_since
@@ -111,21 +111,21 @@ class ArrivingFrame:
             self.since = now
 
     def excuse(self, seconds: float) -> None:
-        """Do not count these seconds, because the gateway did not read from the client."""
+        """Do not count these seconds, during which the gateway did not read from the client."""
         if self.since is not None:
             self.since += seconds
 
     def seconds_left(self, now: float, timeouts: Timeouts) -> float:
-        """Return the seconds until the frame or block must be complete; infinity if all frames are complete.
+        """Return the number of seconds until the frame or block must be complete; infinity if all frames are complete.
 
-        DATA has the time limit of a message. All other frames have the time limit of a head."""
+        A DATA frame has the time limit of a message. All other frames have the time limit of a head."""
         if self.since is None:
             return inf
         seconds = timeouts.body + self._data_bytes / timeouts.rate if self._data_bytes else timeouts.head
         return self.since + seconds - now
 
     def why_late(self, timeouts: Timeouts) -> str:
-        """Return the error message for a frame that is too late."""
+        """Return the error message for a frame or header block that is too late."""
         if self._data_bytes:
             return f"a DATA frame came at less than {timeouts.rate:g} bytes a second"
         what = "a frame" if self._block_since is None else "a header block"
@@ -133,6 +133,6 @@ class ArrivingFrame:
 
 
 def _opens_block(read: Buffer) -> bool:
-    """Return whether the first frame in `read` begins a header block with several frames."""
+    """Return whether the first frame in `read` begins a header block that consists of several frames."""
     is_open = len(read) >= HEADER_SIZE and read[_TYPE] == HEADERS
     return is_open and not read[_FLAGS] & END_HEADERS

@@ -3,9 +3,9 @@
     connection_made ──→ quiet ──send──→ exchanging ──reply complete──→ quiet, or closing
                                              └─ error, abandon ──→ closed
 
-A connection is *quiet* while it has no exchange and its peer has neither closed it nor sent any bytes. In HTTP/1.1, a
-reply belongs to a request only because of the order on the connection. Therefore the gateway sends requests only on
-quiet connections. Otherwise, a byte that arrived before the request would count as the beginning of its reply.
+A connection is *quiet* while it has no exchange and its peer has neither closed it nor sent any bytes. In HTTP/1.1,
+only the order on the connection determines which reply belongs to a request. Therefore, the gateway sends requests only
+on quiet connections. Otherwise, a byte that arrived before the request would count as the beginning of the reply.
 """
 
 import asyncio
@@ -22,33 +22,34 @@ from gateway.transports.sockets import Unconfirmed, keep_probing, listening_to, 
 SCRATCH_BYTES = 64 * 2**10
 
 _JOINED = 64 * 2**10
-"""Maximum size of a body to copy behind the head, in bytes, because a copy of this size costs less than a second
+"""Maximum size, in bytes, of a body to copy behind the head. Up to this size, copying costs less than a second
 write."""
 _SLICE = 256 * 2**10
-"""The size of the pieces in which a large body is passed to the transport, in bytes.
+"""The size, in bytes, of the pieces in which a large body is passed to the transport.
 
 The transport's buffer contains at most one piece."""
 _LINGER_LOOKS = 2
-"""The number of checks by the pool during which the peer can still close the connection after the last reply.
+"""The number of checks by the pool, after the last reply, until the gateway closes a connection that the peer has left
+open.
 
-The gateway waits because the side that closes first keeps the port in TIME_WAIT for a minute."""
+The gateway waits for the peer because the side that closes first keeps the port in TIME_WAIT for a minute."""
 _IDLE_TIMEOUT_REPLY = b"HTTP/1.1 408"
-"""The beginning of the only reply that a server can send without a request, when it closes an idle connection (RFC
-9110, section 15.5.9)."""
+"""The beginning of the only reply that a server can send without a request. A server sends this reply when it closes an
+idle connection (RFC 9110, section 15.5.9)."""
 
 
 class HttpConnectionObserver(typing.Protocol):
-    """The observer to which a connection reports its state: the pool."""
+    """The observer (the pool) to which a connection reports its state."""
 
     def opened(self, connection: "HttpClientConnection") -> None:
         """Handle a connected socket. The observer calls `look_after` later."""
 
     def ending(self, connection: "HttpClientConnection") -> None:
-        """Handle a connection after its last exchange, which the peer should close. The observer calls `look_after`
+        """Handle a connection that the peer should close, after its last exchange. The observer calls `look_after`
         later."""
 
     def freed(self, connection: "HttpClientConnection") -> None:
-        """Handle a connection that can have another exchange."""
+        """Handle a connection that is free for another exchange."""
 
     def lost(self, connection: "HttpClientConnection") -> None:
         """Handle a closed socket."""
@@ -58,13 +59,13 @@ class HttpConnectionObserver(typing.Protocol):
 
 
 class HttpClientConnection(asyncio.BufferedProtocol):
-    """Sends requests and receives replies, one after the other.
+    """Sends requests and receives their replies sequentially.
 
     `scratch` is the receive buffer. All connections of a loop can share it, because the loop calls `buffer_updated`
-    immediately after it has filled the buffer. `reusable` is True if the connection can have more than one exchange."""
+    immediately after filling the buffer. `reusable` is True if the connection can have more than one exchange."""
 
-    # Class attributes instead of assignments in the constructor, because a connection for one exchange needs few of
-    # them.
+    # These are class attributes instead of assignments in the constructor, because a connection for one exchange needs
+    # few of them.
     idle_since = 0.0
     unrequested = b""
     """The beginning of the bytes that the peer sent without a request."""
@@ -87,7 +88,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         self._unwritten: Iterator[memoryview] | None = None
         self._is_tls = False
         self._has_earlier_reply = False
-        """True if the next reply is not the first one on this connection."""
+        """True if the next reply is not the connection's first."""
 
     def send_last(self, head: bytes, message: Message, size: int, reply: ReplyReader) -> "asyncio.Future[ReplyReader]":
         """Same as `send`, but this is the last exchange on the connection, regardless of the peer's headers."""
@@ -99,8 +100,8 @@ class HttpClientConnection(asyncio.BufferedProtocol):
 
         The connection must be quiet. `head` and a small body are written together.
 
-        Return a future whose result is `reply` when the reply is complete. If the exchange fails, the future raises
-        TransportError. A caller that stops waiting must call `abandon`."""
+        Return a future whose result is the completed `reply`. If the exchange fails, the future raises TransportError.
+        A caller that stops waiting must call `abandon`."""
         self._reply = reply
         self._request_size = len(head) + size
         self._waiter = waiter = self.loop.create_future()
@@ -112,8 +113,8 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         return waiter
 
     def abandon(self, waiter: "asyncio.Future[ReplyReader]") -> None:
-        """Stop waiting for a reply. If the reply is incomplete, close the connection, so the peer can stop working on
-        it."""
+        """Stop waiting for a reply. If the reply is incomplete, close the connection, so the peer can stop processing
+        the request."""
         if waiter is self._waiter:
             if self._reply is not None:
                 self._reply.stop()
@@ -121,37 +122,38 @@ class HttpClientConnection(asyncio.BufferedProtocol):
             self.abort()
 
     def resume_reading(self) -> None:
-        """Resume reading, after `reply.is_paused` was set."""
+        """Resume reading after `reply.is_paused` was set."""
         if not self._transport.is_closing():
             self._transport.resume_reading()
             self._write_on()
 
     def is_quiet(self) -> bool:
-        """True if the peer has neither closed the connection nor sent any bytes, including bytes that the loop has not
-        read yet."""
+        """Return True if the peer has neither closed the connection nor sent any bytes, including bytes that the loop
+        has not read yet."""
         return not self._transport.is_closing() and not self._poll.poll(0)
 
     def is_fresh(self) -> bool:
-        """Return whether a new connection is quiet. Over TLS, bytes of TLS itself, such as session tickets, are
-        allowed."""
+        """Return whether a new connection is quiet. Over TLS, bytes that belong to TLS itself, such as session tickets,
+        are allowed."""
         return not self._transport.is_closing() if self._is_tls else self.is_quiet()
 
     def drop(self) -> None:
         """Close a connection that has no exchange and is not quiet."""
-        if not self._is_tls and not self._transport.is_closing():  # over TLS, they can be bytes of TLS itself
+        if not self._is_tls and not self._transport.is_closing():  # over TLS, the bytes can belong to TLS itself
             self._check_unrequested(unread(self._transport.get_extra_info("socket"), FIRST_BYTES))
         self.abort()
 
     def abort(self) -> None:
-        """Close immediately. A pending reply fails."""
+        """Close the connection immediately. A pending reply fails."""
         self._unwritten = None
         self._transport.abort()
 
     def look_after(self) -> bool:
         """Check the connection.
 
-        The observer calls this method after a delay, and again while it returns True. The method also enables TCP
-        keepalive, because it matters only after a minute, and most calls end before the first check."""
+        The observer calls this method after a delay, and repeatedly while the result is True. The method also enables
+        TCP keepalive. Enabling it earlier would be useless, because keepalive matters only after a minute, and most
+        calls end before the first check."""
         if self._transport.is_closing():
             return False
         if not self._is_probing:
@@ -198,8 +200,8 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         elif reply.is_paused:
             self._transport.pause_reading()
         elif nbytes == len(self._scratch) and reply.body_buffer is None:
-            # There are more bytes. The parser calls back for each chunk, even a small one, and uvloop would continue to
-            # read. Therefore let other connections have their turn first.
+            # More bytes are waiting. The parser calls back for each chunk, even a small chunk, and uvloop would keep
+            # reading. Therefore, let other connections have their turn first.
             self._transport.pause_reading()
             self.loop.call_soon(self._read_on)
 
@@ -237,7 +239,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
             self._observer.distrust()
 
     def _check_order(self) -> None:
-        """Refuse a reply if the peer sent it before its system had received any part of the request, because it is a
+        """Reject a reply that the peer sent before its system had received any part of the request, because this is a
         second reply to an earlier request. A second reply that the peer sends later cannot be detected."""
         if not self._is_tls and self._unconfirmed.count() >= self._request_size:
             self._observer.distrust()
@@ -247,7 +249,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         """Write pieces of the request's body until the transport pauses writing."""
         while self._unwritten is not None and not self._paused:
             if not self.is_quiet():
-                # The peer might have refused the request and closed the connection. Read first, because a failed write
+                # The peer might have rejected the request and closed the connection. Read first, because a failed write
                 # would lose the reply.
                 if self._reply is None or not self._reply.is_paused:
                     self.loop.call_soon(self._write_on)
@@ -264,7 +266,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
     def _finish(self, reply: ReplyReader) -> None:
         waiter = self._waiter
         self._waiter = self._reply = None
-        # A peer can respond before it has read the whole request. In this case, the request is still incomplete on the
+        # A peer can respond before it has read the entire request. In this case, the request is still incomplete on the
         # connection.
         is_written = self._unwritten is None and not self._transport.get_write_buffer_size()
         if is_written and reply.keep_alive and self._reusable:
@@ -276,7 +278,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
             waiter.set_result(reply)
 
     def _end(self, reply: ReplyReader, is_written: bool) -> None:
-        """Close after the last reply."""
+        """Close the connection after the last reply."""
         if reply.has_extra_bytes:
             self._observer.distrust()
         if is_written:

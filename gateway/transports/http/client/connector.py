@@ -1,4 +1,4 @@
-"""The HTTP connector, which exchanges messages with one endpoint, over persistent connections if the endpoint allows
+"""The HTTP connector, which exchanges messages with one endpoint. It uses persistent connections if the endpoint allows
 them."""
 
 import asyncio
@@ -27,14 +27,14 @@ from gateway.transports.tls import ClientTls, Secured, connect, default_tls
 class HttpConnector:
     """The connector of one endpoint. Any number of exchanges can run in parallel, each on its own connection.
 
-    The connector never sends a request twice. It uses an idle connection only if its peer has left it open and silent.
-    If the connection closes after the request was sent, the exchange fails with `sent=True`, because the endpoint might
-    have started to process the request.
+    The connector never sends a request twice. It uses an idle connection only if the peer has neither closed it nor
+    sent any bytes. If the connection closes after the gateway sent the request, the exchange fails with `sent=True`,
+    because the endpoint might have started to process the request.
 
     - `address`: The address, in a format that `parse_address` reads. If `tls` is set, an address without a scheme means
-      https. For https without `tls`, the CAs of the system verify the endpoint.
-    - `ip`: The IP address to connect to. If it is empty, the connector tries all addresses of the host name. In any
-      case, the Host header and the TLS server name contain the host name.
+      https. For https without `tls`, the system's CAs verify the endpoint.
+    - `ip`: The IP address to which to connect. If this is empty, the connector tries all addresses of the host name. In
+      both cases, the Host header and the TLS server name contain the host name.
     - `headers`: Headers to send with every message.
 
     Raises:
@@ -68,11 +68,11 @@ class HttpConnector:
         self._reply_heads = ReplyHeadCache()
 
     async def exchange(self, message: Message) -> Message:
-        """Send `message` and return its reply, uncompressed. Cancellation closes the connection.
+        """Send `message`, and return the decompressed reply. Cancellation closes the connection.
 
         Raises:
-            TransportError: UNAVAILABLE if the endpoint is unreachable, or the connection broke. INTERNAL if the reply
-                is malformed or too large. DEADLINE_EXCEEDED if the deadline passed before the request was sent.
+            TransportError: UNAVAILABLE if the endpoint is unreachable or the connection broke. INTERNAL if the reply is
+                malformed or too large. DEADLINE_EXCEEDED if the deadline passed before the gateway sent the request.
             ValueError: HTTP cannot represent the message.
         """
         parts, pool, deadline = message.parts, self._pool, message.deadline
@@ -95,18 +95,18 @@ class HttpConnector:
         return reply.message
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Send `message` and yield each message of its reply when the caller pulls it.
+        """Send `message`, and yield each message of its reply when the caller pulls it.
 
-        `stream_framing` splits the body of a reply with status 200 into messages. Any other reply is one message, as
-        from `exchange`. Closing the iterator early closes the connection, so the endpoint stops sending. The time until
-        the next message is not limited.
+        `stream_framing` splits the body of a reply with status 200 into messages. Any other reply is a single message,
+        as from `exchange`. Closing the iterator early closes the connection, so the endpoint stops sending. The time
+        until the next message is not limited.
 
         On a `passthrough` route, a client can send a body with a method for which RFC 9110 defines no body (GET,
-        DELETE, ...). After a request of this kind, the connector closes the connection, because a server that ignores
-        the body would read it as the next request.
+        DELETE, ...). After a request of this kind, the connector closes the connection. Otherwise, a server that
+        ignores the body would read it as the next request.
 
         Raises:
-            TransportError: same as `exchange`, even after some messages; UNIMPLEMENTED without `stream_framing`.
+            TransportError: same as `exchange`, even after some messages; also UNIMPLEMENTED without `stream_framing`.
             ValueError: HTTP cannot represent the message.
         """
         if self._stream_framing is None:
@@ -145,7 +145,7 @@ class HttpConnector:
         await self._pool.close()
 
     async def _fresh_connection(self, deadline: float | None) -> HttpClientConnection:
-        """Return a new connection on which the endpoint has not sent any bytes. The caller must send its request
+        """Return a new connection on which the endpoint has not sent any bytes. The caller must send the request
         immediately."""
         if self._pool.is_closed:
             raise connector_closed()
@@ -196,7 +196,7 @@ class HttpConnector:
 
 
 def _spoiled(connection: HttpClientConnection) -> TransportError:
-    """Close a new connection that is not quiet. Return the error."""
+    """Close a new connection that is not quiet, and return the error."""
     connection.drop()
     how = "sent something on" if connection.unrequested else "closed"
     hint = foreign(connection.unrequested, "http")

@@ -1,4 +1,4 @@
-"""The connections to one endpoint, including idle ones."""
+"""The connections to one endpoint, including idle connections."""
 
 import asyncio
 import math
@@ -9,8 +9,9 @@ from gateway.transports.connector_connections import ConnectorConnections
 from gateway.transports.http.client.connection import HttpClientConnection
 
 DISTRUST_SECONDS = 60.0
-"""Seconds for which each exchange gets its own connection after an endpoint has sent bytes without a request. If a
-second reply to a request arrived after the next request, it would count as the reply to the next request."""
+"""Number of seconds during which each exchange uses its own connection after an endpoint has sent bytes without a
+request. On a shared connection, a second reply to one request could arrive after the next request, and would then count
+as the reply to the next request."""
 
 WATCH_SECONDS = 1.0
 """The interval between checks of new and ending connections, in seconds."""
@@ -19,8 +20,8 @@ WATCH_SECONDS = 1.0
 class HttpPool:
     """The connections to one endpoint.
 
-    The pool prefers the most recently used connection, so superfluous connections stay idle. It closes them after
-    `idle_seconds`."""
+    The pool prefers the most recently used connection, so superfluous connections stay idle. The pool closes idle
+    connections after `idle_seconds`."""
 
     def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
@@ -32,7 +33,7 @@ class HttpPool:
         self.is_cautious = False
         """True if the pool distrusted the endpoint at the last check of `keeps`."""
         self.on_disconnect: Callable[[], None] | None = None
-        """Callback after the last open connection has closed."""
+        """The function to call when the last open connection has closed."""
 
     @property
     def is_closed(self) -> bool:
@@ -45,7 +46,7 @@ class HttpPool:
         return not self.is_cautious or self._is_trusted_again()
 
     def take(self) -> HttpClientConnection | None:
-        """Return an idle connection that its peer has left open and silent; None if there is none."""
+        """Return a quiet idle connection; None if the pool has none."""
         idle = self._idle
         while idle:
             connection = idle.pop()
@@ -87,7 +88,7 @@ class HttpPool:
             self._timer = loop.call_later(self._idle_seconds, self._close_old)
 
     def distrust(self) -> None:
-        """See `HttpConnectionObserver.distrust`. For DISTRUST_SECONDS, use no connection twice."""
+        """See `HttpConnectionObserver.distrust`. For DISTRUST_SECONDS, each connection has only one exchange."""
         self._distrusted_until = asyncio.get_running_loop().time() + DISTRUST_SECONDS
         self.is_cautious = True
         for connection in self._idle:
@@ -108,7 +109,7 @@ class HttpPool:
         return True
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Schedule a check of all connections. One timer for all connections costs less than one timer each."""
+        """Schedule a check of all connections. A shared timer costs less than one timer per connection."""
         self._watching = loop.call_later(WATCH_SECONDS, self._look_after, loop)
 
     def _look_after(self, loop: asyncio.AbstractEventLoop) -> None:

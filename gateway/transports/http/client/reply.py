@@ -1,6 +1,6 @@
-"""Converts the bytes of one reply from an endpoint to a Message, or to many messages, without sockets.
+"""Readers that convert the bytes of an endpoint's reply to one Message or many Messages, without sockets.
 
-The reader of many messages splits the body as it arrives; the messages wait until the caller pulls them.
+The reader of many Messages splits the body as it arrives, and stores the Messages until the caller pulls them.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ _NO_BODY = (204, 304)  # RFC 9112, section 6.3: independent of the headers
 
 
 class ReplyReader:
-    """Reads one reply. Each exchange gets a new reader, so one reply cannot affect the next.
+    """Reads one reply. Each exchange uses a new reader, so one reply cannot affect the next.
 
-    - `to_head`: True if the reply is to a HEAD request.
+    - `to_head`: True if the reply responds to a HEAD request.
     - `close`: Closes the connection.
     - `heads`: The known heads of the endpoint's earlier replies.
 
-    If `body_buffer` is not None, the caller receives the next bytes into it, and reports them with `filled`. Otherwise
+    If `body_buffer` is not None, the caller receives the next bytes into it, and reports them with `filled`. Otherwise,
     the caller passes the bytes to `read`. While `is_paused` is True, the caller should not read. `message` is None
-    until the reply is complete. After that, `keep_alive` is True if the connection can have another exchange. `coding`
-    is the Content-Encoding. `has_extra_bytes` is True if the reply is followed by bytes that belong to no reply. Every
-    method raises TransportError for a malformed reply.
+    until the reply is complete. Then `keep_alive` is True if the connection can have another exchange. `coding` is the
+    Content-Encoding. `has_extra_bytes` is True if bytes that belong to no reply follow the reply. Every method raises
+    TransportError for a malformed reply.
     """
 
     message: Message | None = None
@@ -69,9 +69,9 @@ class ReplyReader:
         self._heads = None if to_head else heads
 
     def read(self, data: memoryview) -> Message | None:
-        """Process `data`. Return the message when it is complete.
+        """Process `data`. Return the message if it is complete.
 
-        If the first bytes are exactly one complete reply with a known head, no parser is needed, because the result
+        If the first bytes are exactly one complete reply with a known head, the method skips the parser, whose result
         would be the same. The parser reads all other replies."""
         heads = self._heads
         if heads is None:
@@ -88,7 +88,7 @@ class ReplyReader:
     def _parse_first(self, data: bytes, heads: ReplyHeadCache) -> Message | None:
         """Process the first bytes with the parser.
 
-        If they are a complete reply with a Content-Length, add its head to the known heads."""
+        If these bytes are a complete reply with a Content-Length, add its head to the known heads."""
         message, length, whole = self._parse(data), self._length, len(data)
         if message is not None and length is not None:
             size = whole - length
@@ -109,7 +109,7 @@ class ReplyReader:
         return self.message
 
     def filled(self, count: int) -> Message | None:
-        """Handle `count` bytes that were received into `body_buffer`. Return the message when it is complete."""
+        """Handle `count` bytes that were received into `body_buffer`. Return the message if it is complete."""
         assert self.body_buffer is not None
         assert self._arriving is not None
         self._size += count
@@ -122,7 +122,8 @@ class ReplyReader:
         return self.message
 
     def end(self) -> Message:
-        """Handle a connection that the peer has closed. Return the message if the close marks the end of the reply."""
+        """Handle a connection that the peer has closed, and return the message. If the close does not mark the end of
+        the reply, raise TransportError."""
         if not self._until_close:
             raise self.broken_off("closed")
         self.complete(keep_alive=False)
@@ -130,8 +131,8 @@ class ReplyReader:
         return self.message
 
     def stop(self) -> None:
-        """Drop the received part of a reply that will stay incomplete. Otherwise it would stay in memory until the next
-        garbage collection, because the parser and this reader refer to each other."""
+        """Drop the received part of a reply that will stay incomplete. Otherwise, this part would stay in memory until
+        the next garbage collection, because the parser and this reader refer to each other."""
         self._parser = self._arriving = self.body_buffer = None
         self._body = b""
 
@@ -163,7 +164,7 @@ class ReplyReader:
         self.body_buffer = arriving.unfilled
 
     def _end_parsing(self, error: Exception, data: memoryview | bytes) -> None:
-        """Handle the end of parsing. The cause can be bytes after a complete reply, an error in a callback, or data
+        """Handle the end of parsing. Possible causes are bytes after a complete reply, an error in a callback, and data
         that is not HTTP/1.
         """
         if self.message is not None:
@@ -216,7 +217,7 @@ class ReplyReader:
             self.complete(self._parser.should_keep_alive())
 
     def begin_body(self, fields: dict[bytes, bytes]) -> None:
-        """Handle a complete head. Its headers determine how the body ends."""
+        """Handle a complete head, whose headers determine how the body ends."""
         self.coding = fields.get(b"content-encoding")
         length = fields.get(b"content-length")  # the parser accepts only digits, and only one Content-Length
         is_coded = b"transfer-encoding" in fields
@@ -257,7 +258,7 @@ class ReplyReader:
             self._arriving.append(data)
 
     def complete(self, keep_alive: bool) -> None:
-        """Handle the end of the body: create `message`."""
+        """Handle the end of the body, and create `message`."""
         body: Buffer = self._body if self._arriving is None else self._arriving.body
         self.body_buffer = None
         self._parser = None
@@ -282,7 +283,7 @@ class ReplyReader:
 
 @contextmanager
 def overload_as_transport_error() -> Iterator[None]:
-    """Convert the GatewayError for exhausted memory to the TransportError of the exchange."""
+    """Return a context that converts the GatewayError for exhausted memory to a TransportError for the exchange."""
     try:
         yield
     except GatewayError as error:
@@ -298,7 +299,7 @@ def malformed(text: str) -> TransportError:
 def unreadable(error: DecodeError | GatewayError) -> TransportError:
     """Return the error for a body that cannot be split or decompressed.
 
-    A DecodeError means that the body is malformed. A GatewayError means that the body is too large, or that the process
+    A DecodeError means that the body is malformed. A GatewayError means that the body is too large or that the process
     does not have enough memory."""
     if isinstance(error, GatewayError) and error.reason is Reason.OVERLOADED:
         return TransportError(error.status, error.reason, f"reply refused: {error.message}", sent=True)
@@ -307,18 +308,20 @@ def unreadable(error: DecodeError | GatewayError) -> TransportError:
 
 
 _MAX_WAITING = 64 * 2**10
-"""The maximum size of the waiting messages, in bytes. Further bytes stay in the kernel, so the endpoint must wait."""
+"""The maximum total size of the waiting messages, in bytes. Further bytes stay in the kernel, so the endpoint must
+wait."""
 _OVERHEAD = 64
-"""The number of bytes to add to the size of each message: the memory for an empty message."""
+"""The number of bytes to add to the size of each message, which is the memory for an empty message."""
 
 
 class StreamedReplyReader(ReplyReader):
     """Reads one reply.
 
     `framing` splits the body of a reply with status 200, and `pop` returns the messages. For any other reply, and for
-    replies to HEAD, the class works like ReplyReader, and `message` contains the body.
+    replies to HEAD requests, the class works like ReplyReader, and `message` contains the body.
 
-    `news` is set when a message arrives and when the reply ends. `is_paused` is True while too many bytes wait."""
+    `news` is set when a message arrives and when the reply ends. `is_paused` is True while too many bytes are
+    waiting."""
 
     is_cut = False
     """True if the reader splits the body into messages, because the status is 200."""
@@ -341,8 +344,8 @@ class StreamedReplyReader(ReplyReader):
         return Message(status=self._status, headers=self._all_headers, parts=(self._arrived.popleft(),))
 
     def ended(self, end: "asyncio.Future[ReplyReader]") -> None:
-        """Handle the end of the reply, which can be incomplete. Wake the task that waits for a message. Mark the error
-        as retrieved, in case no task waits."""
+        """Handle the end of the reply, which can be incomplete, and wake the task that waits for a message. Also mark
+        the error as retrieved, in case no task waits."""
         if not end.cancelled():
             end.exception()
         self.news.set()

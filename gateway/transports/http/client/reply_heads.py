@@ -1,6 +1,7 @@
-"""A cache for the heads of an endpoint's replies. `reply` looks up the beginning of each reply in it. The code is pure.
+"""A cache for the heads of an endpoint's replies, in which `reply` looks up the beginning of each reply. The code
+performs no I/O.
 
-An endpoint often sends the same head: only the Content-Length differs, and the Date once a second.
+Endpoints often send the same head repeatedly. Only the Content-Length differs, and once a second, the Date.
 """
 
 import re
@@ -21,7 +22,7 @@ LARGEST_HEAD = 1024
 class ReplyHead(Struct, frozen=True):
     """The head of a reply with a Content-Length.
 
-    `size` is the size of the head in bytes, and `whole` the size of the whole reply. `coding` is the
+    `size` is the size of the head in bytes, and `whole` is the size of the entire reply. `coding` is the
     Content-Encoding."""
 
     headers: Headers
@@ -33,16 +34,16 @@ class ReplyHead(Struct, frozen=True):
 
 
 class ReplyHeadCache:
-    """The heads of one endpoint's replies, as far as the parser has accepted them.
+    """The heads of one endpoint's replies that the parser has accepted.
 
-    The key of a head consists of all its bytes except the digits of the Content-Length. For the same key, the parser's
-    result is the same."""
+    The key of a head consists of all its bytes, except the digits of the Content-Length. For equal keys, the parser's
+    results are equal."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, ReplyHead] = {}
         self._length_spelling = b"\r\nContent-Length: "
         """The beginning of the line with the Content-Length, in the endpoint's spelling."""
-        # The head that was last found. The next head is often the same, and a comparison costs a third of a lookup.
+        # The head that was found last. The next head is often the same, and a comparison costs a third of a lookup.
         self._last_bytes = _END_OF_HEAD
         self._last: ReplyHead | None = None
 
@@ -73,7 +74,7 @@ class ReplyHeadCache:
         """Add `head`, which the parser has read from the beginning of the complete reply `data`.
 
         The method adds only heads that end at the first empty line, so the cached bytes never include an interim reply.
-        If there are too many heads, it removes the oldest one."""
+        If the cache contains too many heads, the method removes the oldest head."""
         size = head.size
         if size > LARGEST_HEAD or data.find(_END_OF_HEAD) != size - len(_END_OF_HEAD):
             return

@@ -1,4 +1,4 @@
-"""Writes the heads of requests to an endpoint. `connector` uses it. The code is pure."""
+"""The writer for request heads, which `connector` uses. The code performs no I/O."""
 
 import base64
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from gateway.core.transport import HOST, FixedFields
 from gateway.transports.http.address import HttpAddress
 
 # The connector itself writes the fields that delimit the message or belong to one connection (RFC 9110, section 7.6.1).
-# If a request contained such a field twice, a client could smuggle requests.
+# If a request contained one of these fields twice, a client could smuggle requests.
 _WRITTEN_HERE = frozenset(
     (
         b"connection", b"content-length", b"expect", b"host", b"keep-alive", b"proxy-connection", b"request-timeout",
@@ -21,7 +21,7 @@ _WITHOUT_BODY = ("GET", "HEAD")
 WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
 """The methods for which RFC 9110 defines a request body.
 
-With other methods, a body has no generally defined meaning (section 9.3), and some servers do not read it.
+With other methods, a body has no generally defined meaning (section 9.3), and some servers do not read the body.
 """
 
 # The range of Request-Timeout that all servers accept, including other gateways: above zero, and up to nine digits.
@@ -35,10 +35,10 @@ _HOST = HOST.encode()
 class HeadWriter:
     """Writes the heads of requests to one address.
 
-    If `close` is True, the heads ask the endpoint to close the connection after its reply.
+    If `close` is True, the heads ask the endpoint to close the connection after the reply.
 
-    All heads contain `headers`, which replace a message's headers of the same names. The heads do not request a
-    Content-Encoding: for a model server on the same machine or network, compression costs more than it saves."""
+    All heads contain `headers`, which replace a message's headers with the same names. The heads do not request a
+    Content-Encoding, because compression costs more than it saves for a model server on the same machine or network."""
 
     def __init__(self, address: HttpAddress, *, close: bool, headers: FixedFields = ()) -> None:
         self._prefix = address.prefix
@@ -53,7 +53,7 @@ class HeadWriter:
 
     def write(self, message: Message, size: int, remaining: float | None) -> bytes:
         """Return the head of `message`, whose body has `size` bytes and whose deadline is in `remaining` seconds (None
-        means no deadline).
+        for no deadline).
 
         Raises:
             ValueError: the method, path, query or a header contains a line break, or the path is not absolute.
@@ -71,7 +71,7 @@ class HeadWriter:
         return b"%b%b%b\r\n" % (first, length, _timeout_line(seconds))
 
     def _write_first_lines(self, method: str, path: str, query: str, raw: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """Return the request line, `Host`, `Connection`, and the headers `raw`. Raises the errors of `write`."""
+        """Return the request line, `Host`, `Connection`, and the headers `raw`. Raises the same errors as `write`."""
         lines = [self._request_line(method, path, query)]
         lines += [b"%b: %b" % field for field in raw if field[0].lower() not in self._left_out]
         lines.append(b"")
@@ -90,20 +90,20 @@ class HeadWriter:
 
 @lru_cache(1024)
 def _length_line(size: int) -> bytes:
-    """Return the Content-Length line. The result is cached because a model's requests usually have few different
-    sizes."""
+    """Return the Content-Length line. The result is cached, because a model's requests usually have only a few
+    different sizes."""
     return b"Content-Length: %d\r\n" % size
 
 
 @lru_cache(256)
 def _timeout_line(seconds: float) -> bytes:
-    """Return the timeout line. The result is cached because a model's calls usually have the same time limit and are
+    """Return the timeout line. The result is cached, because a model's calls usually have the same time limit and are
     sent immediately."""
     return b"Request-Timeout: %.3f\r\n" % min(seconds, _MAX_SECONDS)
 
 
 def _as_text(headers: Headers) -> Sequence[tuple[bytes, bytes]]:
-    """Return the fields of `headers`. Binary gRPC metadata is base64-encoded, as in the gRPC wire format."""
+    """Return the fields of `headers`. Binary gRPC metadata is encoded in base64, as in the gRPC wire format."""
     if not isinstance(headers, Metadata):
         return headers.raw
     return [(name, base64.b64encode(data) if name.endswith(b"-bin") else data) for name, data in headers.raw]

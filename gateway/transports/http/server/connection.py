@@ -1,7 +1,7 @@
 """One client's HTTP/1.1 connection.
 
-It receives requests one at a time, passes each to the exchange, and writes the reply before it handles the next
-request.
+The connection receives requests one at a time, passes each request to the exchange, and writes the reply before it
+handles the next request.
 
 `lifecycle` describes the phases and their time limits. The following table lists the events and the methods that handle
 them.
@@ -17,7 +17,7 @@ them.
     any              the request cannot be received to its end   reject             LINGERING
     ANSWERING        the client ends its side (`half_close`)     eof_received       ANSWERING, then CLOSED
 
-Bytes that arrive during an earlier request wait in `_ahead`. Separate modules without sockets parse requests
+Bytes that arrive while an earlier request is served wait in `_ahead`. Separate modules without sockets parse requests
 (`whole_heads`, `request_head`, `request_body`) and format replies (`reply_bytes`, `streamed_reply`).
 """
 
@@ -47,8 +47,8 @@ from gateway.transports.memory import ConnectionMemory
 REQUESTS_PER_TURN = 32
 """The maximum number of requests that a connection receives before other connections have their turn.
 
-The turn also ends after TURN seconds. The limits are necessary because a client can send thousands of requests
-together, which take 0.1 ms each without waiting. A head with 2,000 fields takes 2 ms.
+The turn also ends after TURN seconds. These limits are necessary because a client can send thousands of requests
+together, and each request takes at least 0.1 ms. A head with 2,000 fields takes 2 ms.
 """
 
 # In Python 3.11, a lookup in the class takes ten times as long.
@@ -63,7 +63,7 @@ _NONE: frozenset[bytes] = frozenset()
 class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     """Serves one client.
 
-    `_head` and `_dispatch` belong to the current request; None until its head is parsed."""
+    `_head` and `_dispatch` belong to the current request, and are None until its head is parsed."""
 
     HEAD_NAME, BODY_NAME = "the request's head", "the request's body"
 
@@ -89,7 +89,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._stream: StreamedReplyWriter | None = None
         """The writer of the reply, if the reply is streamed."""
         self._record = UNRECORDED
-        """The record of the request, from the moment at which the connection serves or refuses the request."""
+        """The record of the request, from the time when the connection serves or rejects it."""
 
     # Callbacks of the event loop and the listener. Lifecycle contains more of them.
 
@@ -110,8 +110,8 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return self._task
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer for the next bytes: the rest of a large body, or else the buffer that all connections
-        share."""
+        """Return the buffer for the next bytes, which is the rest of a large body, or else the buffer that all
+        connections share."""
         self._filling = None  # uvloop might have called this before without receiving bytes
         if self._phase is _BODY and isinstance(self._body, SizedBody) and not self._ahead.data:
             room = self._body.room
@@ -148,9 +148,9 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._task = None
 
     def eof_received(self) -> bool:
-        """Handle a client that will send no more bytes. Return True to keep the connection open, because there are
-        complete requests to serve and the client might wait for the replies. If a streamed reply has begun, the client
-        counts as disconnected."""
+        """Handle a client that will send no more bytes. Return True to keep the connection open, if complete requests
+        have arrived and the client might be waiting for the replies. If a streamed reply has begun, the client counts
+        as disconnected."""
         if self._half_close is not None:  # uvloop calls this again after `resume_reading`
             return True
         is_answering = self._phase in (_ANSWERING, _FLUSHING) or (self._phase is _IDLE and bool(self._ahead.data))
@@ -164,7 +164,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return True
 
     def _close_after_last(self) -> None:
-        """Close after the client has half-closed the connection, unless there is a complete request to serve."""
+        """Close a connection that the client has half-closed, unless a complete request is still waiting."""
         if self._phase in _RECEIVING and not self._ahead.data:
             self.close()
 
@@ -205,7 +205,8 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
                 self._await_body(0)
 
     def receive_whole(self, data: bytes) -> bool:
-        """Receive `data` if it is exactly one request with a simple head (`WholeHeads`), which is the usual case.
+        """Receive `data` if it consists of exactly one request with a simple head (`WholeHeads`), which is the usual
+        case.
 
         Return False for all other data, which the connection then receives in parts."""
         cached = self._context.heads.find(data, 0)
@@ -241,7 +242,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return at
 
     def request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:
-        """Handle a complete head: refuse the request, serve it, or wait for its body."""
+        """Handle a complete head: reject the request, serve it, or wait for its body."""
         self._context.check_early(head, dispatch, self._identity, self._peer)
         self._keep_alive = head.keep_alive
         if head.length == 0:
@@ -280,7 +281,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._await_body(count)
 
     def _receive_ahead(self) -> None:
-        """If it is their turn, receive the bytes that arrived before their turn."""
+        """Process the bytes that arrived before their turn, if their turn has come."""
         if self._phase not in _RECEIVING or self._is_yielding:
             return
         if self._ahead.error is not None:
@@ -331,7 +332,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if isinstance(reply, Message):
             self._send(reply)
         else:
-            # If there were no name, asyncio would generate one.
+            # Without this name, asyncio would generate one.
             self._task = asyncio.Task(self._send_later(reply), loop=self._loop, name="reply")
             if self._half_close is not None:
                 self._half_close.watch()
@@ -368,7 +369,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Writing.
 
     def _send(self, reply: Message) -> None:
-        """Write `reply`, then wait for the next request or close the connection."""
+        """Write `reply`, and then wait for the next request or close the connection."""
         self._write(reply)
         if not self._writable:
             self._phase = _FLUSHING
@@ -396,7 +397,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def connection_line(self) -> bytes:
         """Return the Connection line for the next head, followed by the lines for the request's record and for CORS.
 
-        This call decides whether the connection stays open: after a reply that does not announce a close, the client
+        The line determines whether the connection stays open. After a reply that does not announce a close, the client
         can send another request (RFC 9112, section 9.6), and the gateway must respond to it."""
         if self._context.connections.ending:
             self._keep_alive = False
@@ -435,7 +436,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.linger()
 
     def _refuse_http2(self, data: bytes) -> None:
-        """Hand over the client to a connection that refuses HTTP/2 requests. `data` contains the bytes received so
+        """Hand over the client to a connection that rejects HTTP/2 requests. `data` contains the bytes received so
         far."""
         self._head_reader.stop()
         refusing = Http2Refusal(self._context)
@@ -449,24 +450,25 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
 
 _MAX_AHEAD = 64 * 2**10
-"""The maximum number of bytes to keep. Further bytes stay in the kernel, so the client must wait."""
+"""The number of stored bytes above which the connection stops reading. Further bytes stay in the kernel, so the client
+must wait."""
 
 
 class _BytesAhead:
-    """Keeps the bytes that a client sends before their turn, such as pipelined requests during an earlier request. They
-    are counted in the connection's `connection_memory`."""
+    """Stores the bytes that a client sends before their turn, such as pipelined requests during an earlier request. The
+    connection's `connection_memory` counts these bytes."""
 
     __slots__ = ("data", "error", "is_full")
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.error: GatewayError | None = None
-        """The error that ends the connection at the turn of bytes that had to be dropped."""
+        """The error for bytes that were dropped. It ends the connection when their turn comes."""
         self.is_full = False
         """True if the connection should stop reading from the client."""
 
     def store(self, data: bytes, connection_memory: ConnectionMemory, transport: asyncio.Transport) -> None:
-        """Keep `data`, or record the error if this is not possible. If there are too many bytes, stop reading from the
+        """Store `data` or, if memory is exhausted, the error. If too many bytes are stored, stop reading from the
         client."""
         try:
             connection_memory.add(len(data))
@@ -479,7 +481,7 @@ class _BytesAhead:
             transport.pause_reading()
 
     def take(self, connection_memory: ConnectionMemory, transport: asyncio.Transport) -> bytes:
-        """Return the bytes, because their turn has come. Resume reading from the client."""
+        """Return the bytes, whose turn has come, and resume reading from the client."""
         taken, self.data = bytes(self.data), bytearray()
         self.is_full = False
         connection_memory.free(len(taken))

@@ -1,6 +1,7 @@
 """The content codings of requests and replies.
 
-The functions decompress a body before the exchange and compress it after the exchange, in a thread if this takes long.
+The functions decompress a request's body before the exchange, and compress a reply's body after it. They use a thread
+if the work takes a long time.
 """
 
 import asyncio
@@ -21,7 +22,8 @@ _BODY = "the body"
 def exchange_inflated(
     message: Message, coding: str, limits: Limits, memory: Memory, exchange: Exchange, protocol: Protocol
 ) -> EventualReply:
-    """Return the reply to `message`, whose body has the given `coding`, or an awaitable of the reply if it takes time.
+    """Return the reply to `message`, whose body has the given `coding`, or an awaitable of the reply if the reply takes
+    time.
 
     Raises:
         DecodeError: the body does not have its declared coding.
@@ -44,9 +46,9 @@ async def _exchange_inflated_in_thread(
 async def request_stream(
     message: Message, coding: str, limits: Limits, memory: Memory
 ) -> AsyncGenerator[Message, None]:
-    """Yield the client's messages of a stream. In HTTP, this is the single `message`, with its body decompressed.
+    """Yield the client's messages in a stream. In HTTP, this is the single `message`, whose body is decompressed.
 
-    `coding` is the coding of the body; empty for an uncompressed body.
+    `coding` is the coding of the body, or empty for an uncompressed body.
 
     Raises:
         DecodeError, GatewayError: same as `exchange_inflated`.
@@ -57,9 +59,9 @@ async def request_stream(
 
 
 def deflated_reply(reply: EventualReply, coding: str) -> EventualReply:
-    """Return the reply, compressed with `coding`, or unchanged if compression is not worthwhile.
+    """Return the reply compressed with `coding`, or unchanged if compression is not worthwhile.
 
-    Return an awaitable of the reply if it takes time."""
+    If the reply or its compression takes time, the result is an awaitable of the reply."""
     if isinstance(reply, Message) and body_size(reply.parts) < MIN_DEFLATED:
         return reply
     return _deflated_later(reply, coding)

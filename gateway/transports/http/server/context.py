@@ -1,4 +1,4 @@
-"""The data that all connections of one HTTP listener share, and refusals of requests that depend on this data."""
+"""The data that all connections of one HTTP listener share, and the rejections of requests that depend on this data."""
 
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen, replace
@@ -29,7 +29,8 @@ class HttpContext(ConnectionContext):
     cross_origin: CrossOriginReplies | None = None
 
     def spoken_to(self, request: Message) -> str:
-        """Return the listener's protocols; empty if the client of `request` is not allowed to know them."""
+        """Return the listener's protocols as text. The text is empty if the client of `request` is not allowed to see
+        them."""
         is_told = is_admitted(self.admit, request.headers, request.identity, request.peer)
         return self.table.spoken if is_told else ""
 
@@ -37,7 +38,7 @@ class HttpContext(ConnectionContext):
         """Check a request before its body arrives. `identity` and `peer` identify the client.
 
         Raises:
-            GatewayError: the request's body is too large, or the gateway refuses the request without reading the body.
+            GatewayError: the request's body is too large, or the gateway rejects the request without reading the body.
         """
         check_length(head, self.limits.message)
         if dispatch.refused is not None and not worth_receiving(head):
@@ -48,11 +49,11 @@ class HttpContext(ConnectionContext):
     def error_reply(
         self, error: GatewayError, request: Message, head: RequestHead | None, dispatch: Dispatch | None
     ) -> tuple[Message, Record]:
-        """Return the reply that reports `error`, in the format of the protocol that the request's path belongs to.
+        """Return the reply that reports `error`, in the format of the protocol to which the request's path belongs.
 
-        Also return the record of the request, which this method creates if the gateway observes requests. `request`
-        contains the data about the client, and the record if there is one. `head` and `dispatch` are None if the
-        request's head is unreadable."""
+        Also return the record of the request, which this method creates if requests are observed and the record is
+        missing. `request` contains the data about the client, and the existing record, if any. `head` and `dispatch`
+        are None if the request's head is unreadable."""
         if head is not None:
             request = replace(request, method=head.method, path=head.path, query=head.query, headers=head.headers)
         protocol = self.table.protocol_for_error(request.path) if dispatch is None else dispatch.protocol
@@ -68,7 +69,7 @@ class HttpContext(ConnectionContext):
         return reply, request.record
 
     def note_refused(self, request: Message, error: GatewayError, status: int) -> None:
-        """Record an HTTP/2 request that the gateway refused with this HTTP `status`."""
+        """Record an HTTP/2 request that the gateway rejected with this HTTP `status`."""
         record = begun(self.record, request, self.table.protocol_for_error(request.path), 0)
         record.failed(error)
         record.end(status, 0)

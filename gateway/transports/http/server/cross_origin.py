@@ -1,8 +1,8 @@
 """Cross-origin requests from web pages in browsers (CORS), according to section 3.2 of the WHATWG Fetch standard.
 
 A browser passes a reply from another origin to a page only if the reply allows this. Before a request with a JSON body
-or credentials, the browser sends a *preflight*: an OPTIONS request with the header Access-Control-Request-Method,
-always without credentials.
+or credentials, the browser sends a *preflight*. This is an OPTIONS request with the header
+Access-Control-Request-Method, and never contains credentials.
 """
 
 from gateway.core.errors import GatewayError, Reason, refusal
@@ -11,8 +11,8 @@ from gateway.core.protocol import ANY_ORIGIN, CrossOrigin
 from gateway.transports.http.server.request_head import RequestHead
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
-"""All methods that a path can support. The gateway allows all of them for every path, because a page can read the error
-of a request more easily than the error of a preflight."""
+"""All methods that a path can support. The gateway allows all of these methods for every path, because a page can read
+the error of a request more easily than the error of a preflight."""
 _SHOWN = (
     "x-request-id", "gateway-reason", "retry-after", "gateway-route", "gateway-backend", "gateway-tries",
     "gateway-cache", "gateway-explanation", "gateway-derivative", "inference-header-content-length", "ce-specversion",
@@ -31,7 +31,7 @@ class CrossOriginReplies:
             b"access-control-allow-methods", b"access-control-allow-headers", b"access-control-max-age",
         )
     )  # fmt: skip
-    """The names of the CORS headers. Browsers refuse a reply that contains one of them twice."""
+    """The names of the CORS headers. Browsers reject a reply that contains the same CORS header twice."""
 
     def __init__(self, settings: CrossOrigin) -> None:
         self._origins = frozenset(each.encode() for each in settings.origins)
@@ -60,7 +60,7 @@ class CrossOriginReplies:
         return b"Vary: Origin\r\n" + allowed
 
     def refused(self, head: RequestHead) -> GatewayError | None:
-        """Return the error with which to refuse a preflight; None if the preflight is allowed."""
+        """Return the error with which to reject a preflight; None if the preflight is allowed."""
         origin = head.headers.first[b"origin"]
         if self._any or origin in self._origins:
             return None

@@ -1,7 +1,7 @@
 """The dispatch of a request according to its head, before the body arrives.
 
-It determines the protocol that serves the request, or the reason to refuse the request. `whole_heads` and `connection`
-create it.
+The dispatch determines the protocol that serves the request, or the reason to reject the request. `whole_heads` and
+`connection` create these objects.
 """
 
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from gateway.core.protocol import HttpBinding, Protocol
 from gateway.transports.http.server.cross_origin import CrossOriginReplies, is_preflight
 from gateway.transports.http.server.request_head import RequestHead
 
-# Up to this size in bytes, the gateway receives the body of a refused request, so the connection can stay open.
+# Up to this size in bytes, the gateway receives the body of a rejected request, so the connection can stay open.
 _RECEIVED_WHEN_REFUSED = 64 * 2**10
 
 
 class Dispatch:
-    """The `protocol` that a head belongs to, the `pattern` that the path matches and its `captures`. If `refused` is
-    set, it is the reason to refuse the request.
+    """The `protocol` to which a head belongs, the `pattern` that the path matches, and its `captures`. If `refused` is
+    set, it is the reason to reject the request.
 
-    A refused request also has a protocol, which determines the format of the error. `preflight` is the reply to an
-    allowed preflight request; other preflights are refused requests. `allow` contains the supported methods if the path
-    was requested with another method. `coding` is the body's content coding. `timeout` is the client's timeout, in
-    seconds. `admits_first` is True if the gateway checks the client's credentials before it receives the body, instead
-    of together with it. `streams` is True if the response is a stream. If `asks_body` is True, the body can also
-    request a stream."""
+    A rejected request also has a protocol, which determines the format of the error. `preflight` is the reply to an
+    allowed preflight request; other preflights are rejected. `allow` contains the supported methods if the path was
+    requested with another method. `coding` is the body's content coding. `timeout` is the client's timeout, in seconds.
+    `admits_first` is True if the gateway checks the client's credentials before it receives the body. Otherwise, it
+    checks them after the body has arrived. `streams` is True if the response is a stream. If `asks_body` is True, the
+    body can also request a stream."""
 
     __slots__ = (
         "admits_first",
@@ -88,10 +88,10 @@ class Dispatch:
         )
 
     def body_wants_stream(self, message: Message) -> bool:
-        """Return whether the request's body requests a stream. The body has arrived.
+        """Return whether the request's body, which has arrived, requests a stream.
 
         Raises:
-            GatewayError: the body is compressed, so it cannot be checked.
+            GatewayError: the body is compressed, so this cannot be determined.
         """
         wants_stream = self.protocol.http.body_wants_stream
         if wants_stream is None:
@@ -119,7 +119,7 @@ class Dispatch:
 
 
 def check_length(head: RequestHead, limit: int) -> None:
-    """Refuse a body that is too large before any memory is allocated for it.
+    """Reject a body that is too large before any memory is allocated for it.
 
     Raises:
         GatewayError: RESOURCE_EXHAUSTED if the Content-Length exceeds `limit`.
@@ -130,7 +130,7 @@ def check_length(head: RequestHead, limit: int) -> None:
 
 
 def worth_receiving(head: RequestHead) -> bool:
-    """Return whether the body of a refused request is so small that receiving it costs less than a new connection."""
+    """Return whether the body of a rejected request is so small that receiving it costs less than a new connection."""
     return not head.expects_continue and head.length is not None and head.length <= _RECEIVED_WHEN_REFUSED
 
 

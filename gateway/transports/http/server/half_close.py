@@ -1,8 +1,8 @@
 """A client that half-closes the connection (FIN) while the gateway serves its request.
 
-The client might have disconnected, or it might wait for the reply. The packet is the same in both cases, but a
-disconnected client responds to any byte with a reset. So the gateway sends the first byte of the reply, which is the
-same for all replies (`HTTP/1.1 ...`), and omits this byte when it writes the reply. A waiting client sees no
+The client might have disconnected, or might be waiting for the reply. The packet is the same in both cases, but a
+disconnected client responds to any byte with a reset. Therefore, the gateway sends the first byte of the reply, which
+is the same for all replies (`HTTP/1.1 ...`). When it writes the reply, it omits this byte. A waiting client sees no
 difference.
 
     client            gateway
@@ -12,9 +12,9 @@ difference.
     nothing           it waits
                   ←─  TTP/1.1 200 OK ...
 
-The event loops stop reading after a FIN, so they do not notice the reset; a separate epoll detects it. The detection
-does not work on systems without epoll, or over TLS, whose connections cannot be half-closed. In these cases, the client
-counts as disconnected.
+Event loops stop reading after a FIN and do not detect the reset, so a separate epoll detects it. Detection does not
+work on systems without epoll, or over TLS, whose connections cannot be half-closed. In these cases, the client counts
+as disconnected.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ _FIRST = b"H"
 
 
 class HalfClose:
-    """Monitors a half-closed client while it waits for a reply, until the reply is written. If the client has
-    disconnected, or if too many open files prevent the monitoring, it aborts the connection."""
+    """Monitors a half-closed client until the reply is written. If the client has disconnected, or if too many open
+    files prevent the monitoring, this class aborts the connection."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
         self._loop = loop

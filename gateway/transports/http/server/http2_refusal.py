@@ -1,8 +1,8 @@
 """A client that uses HTTP/2 on an HTTP/1.1 port.
 
-The gateway refuses its requests in HTTP/2. It resets each request with HTTP_1_1_REQUIRED (RFC 9113, section 7), so
-curl, for example, repeats the request over HTTP/1.1. A gRPC client, which cannot use HTTP/1.1, gets UNIMPLEMENTED with
-a message.
+The gateway rejects the client's requests in HTTP/2. It resets each request with HTTP_1_1_REQUIRED (RFC 9113, section
+7), so clients such as curl repeat the request over HTTP/1.1. A gRPC client, which cannot use HTTP/1.1, receives
+UNIMPLEMENTED with a message.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ FIRST_LINE = b"PRI * HTTP/2.0\r\n\r\n"
 """The beginning of the HTTP/2 preface, which HTTP/1.1 parsers read as a head."""
 
 _MOST_REQUESTS = 100
-"""The maximum number of refused requests on one connection, after which the client gets a GOAWAY."""
+"""The maximum number of rejected requests on one connection. After this number, the client receives a GOAWAY."""
 
 _GRPC = b"application/grpc"
 _REFUSED = "this port speaks HTTP/1.1, not HTTP/2; use another port for HTTP/2"
@@ -31,7 +31,7 @@ _NO_GRPC = "this port speaks HTTP/1.1, not gRPC; use a port with a gRPC protocol
 
 
 class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
-    """The connection of an HTTP/2 client, after its preface.
+    """The connection of an HTTP/2 client after the client's preface.
 
     All limits for HTTP/2 connections apply. The idle timeout ends the connection if no complete request arrives."""
 
@@ -56,7 +56,7 @@ class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """The number of unanswered requests: 0, because the gateway refuses requests immediately."""
+        """The number of unanswered requests, which is 0 because the gateway rejects requests immediately."""
         return 0
 
     def renew(self, context: HttpContext) -> None:
@@ -129,7 +129,7 @@ def _unimplemented(spoken: str) -> bytes:
 
 
 def _heads(limit: int) -> RequestHeads[Message]:
-    """Return a reader for those parts of heads that the gateway logs."""
+    """Return a reader for the parts of heads that the gateway logs."""
     return RequestHeads(limit, _message, Message())
 
 

@@ -1,6 +1,6 @@
 """The HTTP/1.1 listener, which accepts clients at one address, and its connections with limits.
 
-Connections with limits are a separate class, so other listeners have no additional cost per request.
+Connections with limits have a separate class, so listeners without limits have no additional cost per request.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 class BoundedHttpConnection(HttpServerConnection):
     """A connection with limits. The reply to the last request contains `Connection: close`. When the gateway sheds
-    load, it refuses a request after the head has arrived. It still receives a small body, so the connection can stay
+    load, it rejects a request after the head has arrived. It still receives a small body, so the connection can stay
     open."""
 
     def __init__(self, context: HttpContext) -> None:
@@ -36,7 +36,7 @@ class BoundedHttpConnection(HttpServerConnection):
         self._shedding = context.connections.shedding
 
     def receive_whole(self, data: bytes) -> bool:
-        """Return False, because `request_begun` decides for each request whether to shed it."""
+        """Return False, because `request_begun` must decide for each request whether to shed it."""
         return False
 
     def request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:
@@ -53,13 +53,13 @@ class BoundedHttpConnection(HttpServerConnection):
 
 
 _SCRATCH_BYTES = 2**18
-"""The number of bytes to receive in one step, except for the rest of a large body."""
+"""The number of bytes to receive in one step. The rest of a large body has its own buffer."""
 
 
 class HttpListener(BaseListener):
     """Serves `protocols`, each below its path prefix, at one address. `connection_limit` is the maximum number of
-    connected clients, including clients of other listeners with the same limit. As a part of a SharedListener, it
-    shares the `connections` with the other parts."""
+    connected clients, including clients of other listeners with the same limit. If this listener is a part of a
+    SharedListener, it shares the `connections` with the other parts."""
 
     opening = Opening(alpn=ALPN)
 
@@ -95,11 +95,11 @@ class HttpListener(BaseListener):
         return [task for task in tasks if task is not None]
 
     def announce_end(self) -> None:
-        """Send `Connection: close` in every reply from now on, and close the connection after the reply."""
+        """From now on, send `Connection: close` in every reply, and close the connection after the reply."""
         self._connections.ending = True
 
     def serve(self) -> HttpServerConnection:
-        """Return the connection for a new client, after the TLS handshake."""
+        """Return the connection object for a new client, after the TLS handshake."""
         return (BoundedHttpConnection if self._is_bounded else HttpServerConnection)(self._context)
 
 

@@ -1,4 +1,4 @@
-"""Converts replies to bytes: the status line, the headers, and the buffers to write."""
+"""Functions that convert replies to bytes: the status line, the headers, and the buffers to write."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -19,7 +19,7 @@ CLOSE = b"Connection: close\r\n"
 """The Connection line for the last reply on a connection."""
 
 JOINED = 64 * 2**10
-"""Maximum size of a reply whose buffers are joined, in bytes. Up to this size, joining costs less than writing one more
+"""Maximum size, in bytes, of a reply whose buffers are joined. Up to this size, joining costs less than writing another
 buffer."""
 
 
@@ -47,7 +47,7 @@ def head(reply: Message, length_line: bytes, connection_line: bytes) -> bytes:
     """Return the status line and the headers of `reply`. `length_line` is the Content-Length or Transfer-Encoding line.
 
     Raises:
-        ValueError: a header contains a line break, so it could become two headers.
+        ValueError: a header contains a line break, which could turn it into two headers.
     """
     begin = _begin(reply.status, tuple(reply.headers.raw))
     return b"%b%b%b\r\n" % (begin, b"" if reply.status in BODILESS else length_line, connection_line)
@@ -85,6 +85,6 @@ def _begin(status: int, raw: tuple[tuple[bytes, bytes], ...]) -> bytes:
 
 
 def joined(parts: tuple[Buffer, ...], size: int) -> tuple[Buffer, ...]:
-    """Return the buffers to write: a single buffer for a small reply, or the `parts` of a large reply without copying
-    them."""
+    """Return the buffers to write. For a small reply, this is a single buffer. For a large reply, the `parts` are
+    returned without copying."""
     return parts if size > JOINED else (b"".join(parts),)

@@ -1,7 +1,7 @@
-"""Receives request bodies, either of a known size or chunked (RFC 9112, section 7.1).
+"""Receivers for request bodies, either of a known size or chunked (RFC 9112, section 7.1).
 
-httptools could also read them, but it does not report where a body ends and the next pipelined request begins, and it
-makes an additional copy.
+httptools could also read bodies, but it makes an additional copy, and does not report where a body ends and the next
+pipelined request begins.
 """
 
 import re
@@ -19,7 +19,7 @@ _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")
 
 
 class SizedBody:
-    """Receives one body of `size` bytes, and counts it in `memory`. When `complete` is True, `body` contains the whole
+    """Receives one body of `size` bytes, and counts it in `memory`. When `complete` is True, `body` contains the entire
     body.
 
     Raises:
@@ -39,15 +39,15 @@ class SizedBody:
 
     @property
     def room(self) -> memoryview | None:
-        """The buffer for the rest of the body. The caller receives bytes into it, and reports them with `filled`. None
-        for small bodies, and until the first bytes of a large body have arrived."""
+        """The buffer for the rest of the body. The caller receives bytes into it, and reports them with `filled`. The
+        value is None for small bodies, and until the first bytes of a large body have arrived."""
         if self._arriving is None or self._size < _LARGE:
             return None
         self._arriving.reserve()
         return self._arriving.unfilled
 
     def filled(self, count: int) -> None:
-        """Handle `count` bytes that were received into `room`. Raises GatewayError like the class."""
+        """Handle `count` bytes that were received into `room`. Raises the same error as the class."""
         assert self._arriving is not None
         self._arriving.filled(count)
         if not self._arriving.missing:
@@ -55,7 +55,7 @@ class SizedBody:
             self.body = self._arriving.body
 
     def feed(self, data: bytes, at: int) -> int:
-        """Continue to read at `at`. Return the position in `data` up to which bytes belong to this body.
+        """Continue to read at `at`. Return the position in `data` after the last byte of this body.
 
         Raises:
             GatewayError: same as the class.
@@ -78,23 +78,23 @@ class SizedBody:
 
 
 _LARGE = 64 * 2**10
-"""The minimum size of a body to receive directly into its buffer, in bytes."""
+"""The minimum size, in bytes, of a body to receive directly into its buffer."""
 
 LINES_PER_FEED = 64
-"""The maximum number of lines that one `feed` reads before other connections have their turn, because a chunk of one
-byte takes the same time as a chunk of thousands."""
+"""The maximum number of lines that one `feed` reads before other connections have their turn. The limit counts lines
+rather than bytes, because a chunk of one byte takes as long as a chunk of thousands of bytes."""
 
 
 _SIZE_LINE, _END_LINE, _TRAILER_LINE = range(3)
-"""The kinds of lines in a chunked body: the size of a chunk, the empty line after its bytes, and a trailer or the final
-empty line."""
+"""The kinds of lines in a chunked body: the size of a chunk, the empty line after the chunk's bytes, and a trailer or
+the final empty line."""
 
 
 class ChunkedBody:
     """Receives one body of at most `limit` bytes, and counts it in `memory`.
 
-    When `complete` is True, `body` contains the whole body. Trailers are dropped. `line_limit` is the maximum size in
-    bytes of a size line, of all chunk extensions together, and of all trailers together."""
+    When `complete` is True, `body` contains the entire body. Trailers are dropped. `line_limit` is the maximum size, in
+    bytes, of each of the following: a size line, all chunk extensions together, and all trailers together."""
 
     __slots__ = (
         "_arriving",
@@ -162,7 +162,8 @@ class ChunkedBody:
         return at
 
     def _keep_line(self, begun: bytes) -> None:
-        """Keep the beginning of a line until the rest arrives, unless the beginning is already invalid."""
+        """Store the beginning of a line until the rest arrives. Raises the errors of `feed` if the beginning is already
+        invalid."""
         self._check_line(begun.removesuffix(b"\r"), len(begun) - 1)
         self._line = begun
 
@@ -199,7 +200,7 @@ class ChunkedBody:
 
 
 def arriving_body(length: int | None, limits: Limits, memory: Memory) -> SizedBody | ChunkedBody:
-    """Return the receiver for the body of a request whose head announces `length` bytes; None means a chunked body.
+    """Return the receiver for the body of a request whose head announces `length` bytes. None means a chunked body.
 
-    Raises the errors of SizedBody."""
+    Raises the same errors as SizedBody."""
     return ChunkedBody(limits.message, limits.headers, memory) if length is None else SizedBody(length, memory)

@@ -1,12 +1,12 @@
-"""Receives, parses and checks the head of an HTTP/1 request.
+"""Classes that receive, parse and check the head of an HTTP/1 request.
 
-httptools (llhttp, strict) parses the head. llhttp refuses bare LF, folded lines, a space before the colon, control
-characters, several Content-Lengths or a malformed one, and Content-Length together with Transfer-Encoding. httptools
-gets only heads. HeadReader finds the end of a head, so it can limit the size of the head (`limits.headers`), and the
-bytes after the head can wait. `Timeouts.head` limits the time until the head is complete.
+httptools (llhttp, strict) parses the head. llhttp rejects bare LF, folded lines, a space before the colon, control
+characters, repeated or malformed Content-Lengths, and Content-Length together with Transfer-Encoding. httptools
+receives only heads. HeadReader finds the end of a head, so it can limit the size of the head (`limits.headers`), and
+the bytes after the head can wait. `Timeouts.head` limits the time until the head is complete.
 
-RequestHead refuses some heads that llhttp accepts: heads without a Host header or with two, `Transfer-Encoding: gzip,
-chunked`, HTTP/0.9 and HTTP/2.0, fragments, and targets other than a path or an http URL.
+RequestHead rejects some heads that llhttp accepts. It rejects a missing or repeated Host header, `Transfer-Encoding:
+gzip, chunked`, HTTP/0.9 and HTTP/2.0, fragments, and targets other than a path or an http URL.
 """
 
 import re
@@ -41,8 +41,8 @@ _SINGLE = frozenset(
 )
 
 _BYTES_PER_FIELD, _FEWEST_FIELDS = 32, 100
-"""A head can have one field per `_BYTES_PER_FIELD` bytes of the size limit, but always at least `_FEWEST_FIELDS`.
-HTTP/2 adds the same number of bytes to the size of each field."""
+"""A head can have one field per `_BYTES_PER_FIELD` bytes of the size limit, but always at least `_FEWEST_FIELDS`
+fields. HTTP/2 adds the same number of bytes to the size of each field."""
 
 _VERSIONS = ("1.1", "1.0")
 _KEEP_LINES = {"1.1": b"", "1.0": b"Connection: keep-alive\r\n"}
@@ -53,7 +53,7 @@ Fields: TypeAlias = Mapping[bytes, bytes]
 class UnknownExpectationError(GatewayError):
     """`Expect` has a value other than `100-continue`.
 
-    RFC 9110, section 10.1.1, defines a separate status for this error: 417."""
+    RFC 9110, section 10.1.1, defines a separate status (417) for this error."""
 
     def __init__(self, expected: str) -> None:
         reason = Reason.INVALID_INPUT
@@ -73,8 +73,7 @@ class Http2PrefaceError(GatewayError):
 
 
 class HeadReader:
-    """Receives one head after the other. Each head can arrive in any number of pieces, and has at most `limit`
-    bytes."""
+    """Receives heads sequentially. Each head can arrive in any number of pieces, and has at most `limit` bytes."""
 
     __slots__ = ("_held", "_parser", "_tail", "complete", "headers", "limit", "size", "target")
 
@@ -93,12 +92,12 @@ class HeadReader:
         self.complete = False
 
     def stop(self) -> None:
-        """Drop the parser. Otherwise the parser and this reader, which refer to each other, would stay until garbage
-        collection."""
+        """Drop the parser. Otherwise, the parser and this reader, which refer to each other, would stay in memory until
+        the next garbage collection."""
         self._parser = None
 
     def feed(self, data: bytes, at: int) -> int:
-        """Continue to read at `at`. Return the position in `data` up to which bytes belong to this head.
+        """Continue to read at `at`. Return the position in `data` after the last byte of this head.
 
         Raises:
             GatewayError: the data is not HTTP/1, or exceeds the limit.
@@ -116,14 +115,14 @@ class HeadReader:
             text = f"the request has more than {most} headers, one for each {_BYTES_PER_FIELD} bytes of limits.headers"
             raise refusal(Reason.HEADERS_TOO_LARGE, f"{text}; send fewer, or raise the limit")
         if end and stop == end and not self.complete:
-            raise Http2PrefaceError(stop)  # nothing else has bytes after its empty line
+            raise Http2PrefaceError(stop)  # no other head has bytes after its empty line
         if stop == limit_at and not self.complete:
             text = f"the request line and headers are larger than limits.headers, {self.limit} bytes"
             raise refusal(Reason.HEADERS_TOO_LARGE, f"{text}; send less, or raise the limit")
         return stop
 
     def hold(self, connection_memory: ConnectionMemory) -> None:
-        """Count the memory of the received part of the head. Raises GatewayError like `ConnectionMemory.add`."""
+        """Count the memory of the received part of the head. Raises the same errors as `ConnectionMemory.add`."""
         held = 2 * self.size + FIELD_BYTES * len(self.headers)
         connection_memory.add(held - self._held)
         self._held = held
@@ -136,18 +135,18 @@ class HeadReader:
 
     @property
     def method(self) -> str:
-        """The request's method, when the head is complete."""
+        """The request's method, which is available when the head is complete."""
         method: bytes = self._parser.get_method()
         return intern(method.decode())  # one shared object for the many heads in the caches
 
     @property
     def version(self) -> str:
-        """The HTTP version in the request, such as `1.1`; possibly an unknown version."""
+        """The HTTP version in the request, such as `1.1`. The version can be unknown."""
         version: str = self._parser.get_http_version()
         return version
 
     def on_url(self, piece: bytes) -> None:
-        """Handle the target, or a piece of it (httptools callback)."""
+        """Handle the target or a piece of it (httptools callback)."""
         self.target += piece
 
     def on_header(self, name: bytes, text: bytes) -> None:
@@ -193,8 +192,8 @@ class ReadHead(Protocol):
 class RequestHead:
     """The head of a request.
 
-    `length` is the size of the body in bytes; None for a chunked body. `keep_line` is the Connection line for a reply
-    that keeps the connection open; empty for HTTP/1.1, which keeps connections open by default."""
+    `length` is the size of the body in bytes, or None for a chunked body. `keep_line` is the Connection line for a
+    reply that keeps the connection open. It is empty for HTTP/1.1, which keeps connections open by default."""
 
     __slots__ = (
         "accepted_coding",
@@ -221,8 +220,8 @@ class RequestHead:
         """The content coding to use for the reply; empty for an uncompressed reply."""
 
     def check(self) -> None:
-        """Check the head, and set the remaining attributes. The constructor does not check, because an error reply
-        needs the method and path even of an invalid head.
+        """Check the head, and set the remaining attributes. The constructor does not check the head, because error
+        replies need the method and path of invalid heads too.
 
         Raises:
             GatewayError: the head violates HTTP.
@@ -238,12 +237,12 @@ class RequestHead:
         self.keep_alive = _keep_alive(fields, version)
         self.keep_line = _KEEP_LINES[version]
         # The gateway compresses the reply only if the client requests exactly one coding. By default, many clients list
-        # all codings that they support, and would pay for a compression that they do not need.
+        # all codings that they support, and would pay for compression that they do not need.
         self.accepted_coding = CODINGS.get(fields.get(b"accept-encoding", b"").decode("latin-1").lower(), "")
 
     def with_values(self, headers: Headers, length: int) -> "RequestHead":
-        """Return a copy of this checked head with other values for fields that do not affect any decision. No name may
-        occur twice in `headers`."""
+        """Return a copy of this checked head with other values for fields that do not affect decisions. Each name must
+        occur only once in `headers`."""
         head = RequestHead.__new__(RequestHead)
         head.target = self.target
         head.method, head.path, head.query, head.version = self.method, self.path, self.query, self.version
@@ -286,7 +285,7 @@ class RequestHead:
 
 
 def read_target(target: bytes) -> tuple[str, str]:
-    """Return the path and the query of a request target in origin form or absolute form.
+    """Return the path and the query of a request target, which is in origin form or absolute form.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if the target has another form, or a fragment.
@@ -340,7 +339,7 @@ def _joined(headers: Sequence[tuple[bytes, bytes]]) -> Fields:
     for name, text in headers:
         if name in _SINGLE and name in fields:
             raise invalid_input(f"the request has more than one {name.decode().title()} header; send it once")
-        # several lines of one field are one list (RFC 9110, section 5.3)
+        # several lines of one field form one list (RFC 9110, section 5.3)
         fields[name] = fields[name] + b", " + text if name in fields else text
     return fields
 

@@ -1,4 +1,4 @@
-"""Writes replies that consist of many messages.
+"""The writer for replies that consist of many messages.
 
 The gateway writes the head, and then each message as soon as the exchange yields it.
 
@@ -42,12 +42,12 @@ _HOP_BY_HOP = frozenset(
 )  # fmt: skip
 
 Wrap = Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
-"""A function that adds the protocol's framing to one message."""
+"""A function that adds the protocol's framing to a message."""
 
 
 class StreamedReplyWriter:
-    """Writes the reply to a request. `messages` are the client's messages of the stream. The writer drops headers whose
-    names are in `left_out`, because the listener writes these headers itself."""
+    """Writes the reply to a request. `messages` yields the client's messages in the stream. The writer drops headers
+    whose names are in `left_out`, because the listener itself writes these headers."""
 
     def __init__(
         self,
@@ -86,8 +86,8 @@ class StreamedReplyWriter:
         `begin` receives the first piece, and returns the part of this piece to write. `connection_line` has the same
         meaning as in `pieces`.
 
-        Return the error if it occurs before the reply has begun. If the reply breaks off later, or is cancelled, abort
-        the connection, because a clean close would make the reply look complete."""
+        If an error occurs before the reply has begun, return it. If the reply breaks off later, or is cancelled, abort
+        the connection, because a clean close would make the reply appear complete."""
         try:
             await self._write_pieces(begin, transport, connection_line, until_read)
         except asyncio.CancelledError:
@@ -121,13 +121,13 @@ class StreamedReplyWriter:
     async def pieces(self, connection_line: Callable[[], bytes]) -> AsyncGenerator[Buffer, None]:
         """Yield the buffers to write.
 
-        Pull the next buffer after the client has read the previous one. `connection_line` is a function that returns
-        the Connection line, called when the writer writes the head.
+        Pull the next buffer after the client has read the previous buffer. The writer calls `connection_line`, which
+        returns the Connection line, when it writes the head.
 
         Raises:
-            Exception: any exception from the exchange. After the first piece, the reply must then not end like a
-                complete reply.
-            ValueError: a header has a line break.
+            Exception: any exception from the exchange. If this occurs after the first piece, the reply must not end
+                like a complete reply.
+            ValueError: a header contains a line break.
         """
         async with aclosing(self._messages), aclosing(self._replies) as replies:
             first = await anext(replies, _EMPTY_REPLY)
@@ -175,7 +175,7 @@ class BodyUntilClose:
 class ChunkedReplyBody:
     """A body with one chunk per message (RFC 9112, section 7.1).
 
-    Empty messages have no chunk, because a chunk without bytes would end the body."""
+    An empty message has no chunk, because a chunk without bytes would end the body."""
 
     length_line = b"Transfer-Encoding: chunked\r\n"
 
@@ -192,7 +192,7 @@ class ChunkedReplyBody:
 
 
 class SizedReplyBody:
-    """A body of `size` bytes. Its pieces are the messages, which must all have the same `status`."""
+    """A body of `size` bytes. Its pieces are the messages, all of which must have the same `status`."""
 
     def __init__(self, status: int, size: int) -> None:
         self.length_line = reply_bytes.content_length(size)
@@ -217,8 +217,8 @@ Body = BodyUntilClose | ChunkedReplyBody | SizedReplyBody
 
 
 def _reset_on_close(transport: asyncio.Transport, on: bool) -> None:
-    """Set whether closing the connection sends a reset. If the end of the connection marks the end of the reply, an
-    interrupted reply must end with a reset."""
+    """Set whether closing the connection sends a reset. If the end of the connection marks the end of the reply, only a
+    reset indicates that a reply is incomplete."""
     option = struct.pack("ii", on, 0)
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
 
@@ -228,9 +228,9 @@ def _joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
 
 
 def _end_to_end(reply: Message, record: Record, left_out: frozenset[bytes]) -> Message:
-    """Return the reply without hop-by-hop headers (including the headers that its `Connection` header lists) and
-    without headers whose names are in `left_out`. Also drop the headers that the record adds, because a relayed reply
-    can contain its own request id."""
+    """Return the reply without hop-by-hop headers (including the headers that its `Connection` header lists), and
+    without headers whose names are in `left_out`. Headers that the record adds itself are also dropped, because a
+    relayed reply can contain its own request id."""
     options = [
         option.strip().lower().encode() for text in reply.headers.all("connection") for option in text.split(",")
     ]

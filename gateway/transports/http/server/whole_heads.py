@@ -1,9 +1,10 @@
-"""Reads request heads that arrive in one piece, which is the usual case.
+"""The reader for request heads that arrive in one piece, which is the usual case.
 
-The module caches recent heads; a cache hit takes 0.5 us of CPU time. Clients that trace or number their requests, or
-send bodies of many sizes, never send the same head twice. But their heads have the same shape: only the values of a few
-fields differ. A small request takes 45 us, of which a head with a known shape takes 4 us, and a head with a new shape
-16 us (for heads of 8 to 10 fields). The number of cached heads is small, so they stay in the processor's cache.
+The module caches recent heads. A cache hit takes 0.5 us of CPU time. Clients that trace or number their requests, or
+send bodies of many sizes, never send the same head twice. However, their heads have the same shape: only the values of
+a few fields differ. A head of 8 to 10 fields takes 4 us if its shape is known, and 16 us if its shape is new. For
+comparison, an entire small request takes 45 us. The number of cached heads is small, so they stay in the processor's
+cache.
 """
 
 import re
@@ -25,21 +26,21 @@ _END_SIZE = len(END_OF_HEAD)
 _MAX_SIZE = 1024
 """The maximum size of a head, in bytes. The connection receives longer heads in parts."""
 _MOST = 32
-"""The maximum number of cached heads. If there are more, the cache is cleared."""
+"""The maximum number of cached heads. When the cache is full, it is cleared."""
 _MOST_SHAPES = 512
-"""The maximum number of cached shapes. Each kind of client has one shape for each model."""
+"""The maximum number of cached shapes. Each kind of client uses one shape per model."""
 
 _LENGTH = b"content-length"
 _VARYING_NAMES = frozenset((_LENGTH, b"traceparent", b"tracestate", b"x-request-id"))
 _VARYING = re.compile(rb"\r\n(?i:(%b)): ([!-~]+)(?=\r\n)" % b"|".join(sorted(_VARYING_NAMES)))
-"""The fields whose values are not part of a shape. Before the body has arrived, no decision depends on the values, as
-long as they contain only these characters. The exception is Content-Length."""
+"""Matches the fields whose values are not part of a shape. If these values contain only the characters in the pattern,
+no decision before the body's arrival depends on them. The exception is Content-Length."""
 
 _MOST_FIELDS = 32
-"""The maximum number of fields of a head to parse in one step."""
+"""The maximum number of fields in a head to parse in one step."""
 
 WholeHead: TypeAlias = tuple[RequestHead, Dispatch, int, int]
-"""A head, its dispatch, its size in bytes, and the size of the whole request in bytes.
+"""A head, its dispatch, its size in bytes, and the size of the entire request in bytes.
 
 The last number is 0 unless the head `_is_simple`."""
 
@@ -65,7 +66,7 @@ class WholeHeads:
 
     def find(self, data: bytes, at: int) -> WholeHead | None:
         """Return the head that starts at `at`, or None if it is incomplete, longer than 1 KiB, or invalid. HeadReader
-        then reads an invalid head again, and reports the error."""
+        then reads the head again, and reports any error in it."""
         end = data.find(END_OF_HEAD, at, at + _MAX_SIZE)
         if end < 0:
             return None
@@ -78,7 +79,7 @@ class WholeHeads:
         return found
 
     def _of_shape(self, raw: bytes) -> WholeHead | None:
-        """Return the head. Use its shape if the shape is known, otherwise add the shape."""
+        """Return the head. Use its shape if it is known, otherwise add the shape."""
         texts = _VARYING.split(raw)
         values = texts[2::3]
         del texts[2::3]
@@ -127,7 +128,7 @@ class WholeHeads:
         return head, dispatch, len(raw), len(raw) + (head.length or 0) if self._is_simple(head, dispatch) else 0
 
     def _by_parts(self, raw: bytes) -> RequestHead | None:
-        """Return the head, read in the same way as a head that arrives in parts. Raises GatewayError."""
+        """Return the head after reading it in the same way as a head that arrives in parts. Raises GatewayError."""
         reader = HeadReader(self._limits.headers)
         try:
             is_whole = reader.feed(raw, 0) == len(raw) and reader.complete
@@ -136,9 +137,9 @@ class WholeHeads:
             reader.stop()
 
     def _is_simple(self, head: RequestHead, dispatch: Dispatch) -> bool:
-        """Return True if the gateway can serve a request with this head as soon as its bytes have arrived: the body has
-        a known size within the limits, the body is too small for Memory to count, and there is nothing to send or check
-        before the body."""
+        """Return True if the gateway can serve a request with this head as soon as its bytes have arrived. The body
+        must have a known size within the limits, and must be too small for Memory to count. In addition, the gateway
+        must not need to send or check anything before the body."""
         length = head.length
         if length is None or dispatch.admits_first:  # includes all clients that wait for 100 Continue
             return False
@@ -148,7 +149,7 @@ class WholeHeads:
 class _Fields:
     """Receives the parts of one head from httptools.
 
-    The two frequent callbacks are C functions. With a Python call for each of nine fields, a head would take a third
+    The two frequent callbacks are C functions. With a Python call per field, a head of nine fields would take a third
     longer."""
 
     __slots__ = ("by_name", "complete", "on_header", "on_url", "targets")
@@ -175,9 +176,9 @@ class _ParsedHead(NamedTuple):
 
 
 def _parsed(raw: bytes) -> _ParsedHead | None:
-    """Return a usual head: few fields, unique names, and no blanks after the values.
+    """Return a head of the usual kind, which has few fields, unique names, and no blanks after the values.
 
-    Return None for any other head, including invalid heads. HeadReader reads these."""
+    Return None for any other head, including invalid heads. HeadReader then reads the head."""
     fields = _Fields()
     parser = httptools.HttpRequestParser(fields)
     try:
