@@ -27,7 +27,7 @@ class RoutingKey:
 
 @frozen
 class InputCondition:
-    """A condition on one of a request's inputs. Empty fields match every input. -1 in `shape` matches any size."""
+    """A condition on one of a request's inputs. Empty fields match every input, and -1 in `shape` matches any size."""
 
     name: str = ""
     datatype: Datatype | None = None
@@ -36,11 +36,11 @@ class InputCondition:
     def holds(self, request: Request) -> bool:
         """Return True if one input has all the given properties, or if the condition cannot be checked.
 
-        A condition cannot be checked for operations that do not run the model, or for an invalid request, which later
-        gets a more specific error.
+        A condition cannot be checked for operations that do not run the model, or for an invalid request. A later check
+        rejects invalid requests with a more specific error.
 
-        Return False for a schemaless request, whose inputs are not known yet. Inputs that contain null or rows of
-        unequal length are compared, because a route can accept them."""
+        Return False for a schemaless request, whose inputs are not known yet. Inputs that contain null values or rows
+        of unequal length are checked, because a route can accept them."""
         if request.operation not in CALLS:
             return True
         if isinstance(request.flaw, UnequalRows):
@@ -51,7 +51,7 @@ class InputCondition:
 
     @property
     def text(self) -> str:
-        """The condition as text: `'x' FP32 [-1, 3]`."""
+        """The condition as text, for example `'x' FP32 [-1, 3]`."""
         parts = (
             repr(self.name) if self.name else "",
             self.datatype or "",
@@ -85,7 +85,7 @@ class Conditions:
 
     @property
     def per_request(self) -> bool:
-        """True if the conditions depend on more than names, that is, on the path, headers or an input."""
+        """True if the conditions depend on the path, headers or an input, not only on names."""
         return bool(self.path or self.headers or self.input)
 
     def holds(self, request: Request) -> bool:
@@ -93,7 +93,8 @@ class Conditions:
         return self.holds_but_for_input(request) and (self.input is None or self.input.holds(request))
 
     def holds_but_for_input(self, request: Request) -> bool:
-        """Return whether the request meets the conditions on path and headers."""
+        """Return whether the request meets the conditions on path and headers, which are all except the input
+        condition."""
         return _path_matches(self.path, request.path) and all(
             _header_matches(name, text, request) for name, text in self.headers
         )

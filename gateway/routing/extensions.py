@@ -24,7 +24,7 @@ from gateway.routing.listing import Remembered, may_be_listed
 
 @frozen
 class Extended:
-    """The data about one route that requests for extensions need.
+    """The data about one route that requests for extensions and statistics need.
 
     - `model`: The model's name in the backend.
     - `version`: The version in the backend if the route rewrites it, otherwise None.
