@@ -1,9 +1,9 @@
-"""The table of one backend: which endpoint has which models in which versions, and the state of each.
+"""The table of one backend: the models and versions on each endpoint, with their states.
 
 This module does not query servers and never waits. `Placements.reported` processes the model list that a server
 reports. Each ModelReplica counts the requests that the gateway sends to it. A request costs one lookup, independent of
-the number of models and endpoints: each Placement keeps an EndpointChoice among the endpoints with its model, created
-at the first request. Models on the same endpoints share one EndpointChoice.
+the number of models and endpoints, because each Placement has an EndpointChoice among the endpoints with its model,
+created at the first request. Models on the same endpoints share one EndpointChoice.
 """
 
 import asyncio
@@ -24,32 +24,32 @@ from gateway.routing.endpoint import Endpoint
 _lines = LogLimit(logging.getLogger(__name__))
 
 SECONDS_DISBELIEVED = 30.0
-"""How long, in seconds, an endpoint gets no calls for a model that it lists, after it has responded that it does not
-have the model. Doubles with each such response, up to MOST_DISBELIEVED."""
+"""The time, in seconds, for which an endpoint receives no calls for a listed model after it has responded that it does
+not have the model. The time doubles with each such response, up to MOST_DISBELIEVED."""
 MOST_DISBELIEVED = 600.0
 
 
 class ReplicaState(Enum):
-    """The values are the words that reports show."""
+    """The state of one model on one server. The values are the words that reports show."""
 
     HELD = "held"
-    """A server that has the model and gets calls for it."""
+    """The server has the model and receives calls for it."""
     LOADING = "loading"
     UNLOADING = "unloading"
     FAILED = "failed"
-    """A server that could not load the model, or has responded that it does not have the model although it lists it."""
+    """The server could not load the model, or has responded that it does not have the model although it lists it."""
     GONE = "gone"
-    """A server that has lost the model. Calls in flight there continue."""
+    """The server has lost the model. Calls in flight there continue."""
 
 
 @frozen
 class ServerInventory:
     """The models that one server reports (its inventory).
 
-    - `held`: The models that the server serves, with their versions, which are empty if the server does not report
-      versions.
+    - `held`: The models that the server serves, with their versions; the versions are empty if the server does not
+    report them.
     - `changing`: The models that the server is loading or unloading.
-    - `listed`: All models in its repository, loaded or not.
+    - `listed`: All models in the server's repository, loaded or not.
     """
 
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class ServerInventory:
 
 @frozen
 class ReplicaReport:
-    """One model on one endpoint, for reports. `since` is the time when its state began, on the backend's clock."""
+    """One model on one endpoint, for reports. `since` is the time at which its state began, on the backend's clock."""
 
     endpoint: Endpoint
     state: ReplicaState
@@ -69,7 +69,7 @@ class ReplicaReport:
 
 @frozen
 class PlacedModel:
-    """One model, for reports. `last_used` is on the backend's clock; None before the first call."""
+    """One model, for reports. `last_used` is a time on the backend's clock; None before the first call."""
 
     model: str
     versions: tuple[str, ...]
@@ -98,9 +98,9 @@ class LoadFailure:
 class ModelReplica:
     """One model on one endpoint.
 
-    - `since`: The time when its state began.
-    - `last_used`: The time when its last call there ended, or when it was loaded.
-    - `until`: The time when a FAILED state ends.
+    - `since`: The time at which the current state began.
+    - `last_used`: The time at which the model's last call there ended, or at which the model was loaded.
+    - `until`: The time at which a FAILED state ends.
     """
 
     __slots__ = (
@@ -138,26 +138,28 @@ class ModelReplica:
         self.why = ""
         self.until = 0.0
         self.failures = 0
-        """Number of failures since the last answered call."""
+        """The number of failures since the last answered call."""
         self.in_flight = 0
         self.idle: asyncio.Event | None = None
-        """Set when the last call in flight has ended; None until a caller waits for that."""
+        """An event that is set when the last call in flight has ended; None until a caller waits for it."""
         self.has_lied = False
         """True if the state is FAILED because the server lists the model but does not have it."""
         self.is_unsure = False
-        """True if the state is FAILED but the server, which has not reported since, might still have the model."""
+        """True if the state is FAILED, but the server has not reported its models since and might still have this
+        model."""
         self.is_ours = False
-        """True while this gateway is loading or unloading the model. During this time, the server's reports about it
-        are ignored."""
+        """True while this gateway is loading or unloading the model. During this time, the gateway ignores the server's
+        reports about the model."""
         self.client = ""
-        """The client whose call caused the model to be loaded here. Empty if loads per client are not limited, or if
+        """The client whose call caused the model to be loaded here; empty if loads per client are not limited, or if
         another client has called the model since."""
         self.makes_room = False
-        """True if it is UNLOADING to make room for another model. Its capacity already counts for that model."""
+        """True if the state is UNLOADING to make room for another model. The capacity already counts as the other
+        model's."""
 
     @property
     def takes_room(self) -> bool:
-        """True if the replica uses capacity because the server has loaded the model, or might have."""
+        """True if the replica uses capacity because the server has loaded the model or might have loaded it."""
         if self.state is ReplicaState.UNLOADING:
             return not self.makes_room
         return self.state in (ReplicaState.HELD, ReplicaState.LOADING) or self.is_unsure
@@ -193,7 +195,7 @@ class ModelReplica:
 
 
 class Placement:
-    """The endpoints that have or are loading one model, and the choice of an endpoint for each call."""
+    """The endpoints that have one model or are loading it, and the choice of an endpoint for each call."""
 
     __slots__ = (
         "by_version", "calls", "choice", "demand", "failure", "failures", "model", "not_before", "places", "waiting",
