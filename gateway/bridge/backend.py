@@ -15,7 +15,7 @@ from gateway.core.tensors import Parameters, Tensor
 from gateway.core.transport import Handler, StreamHandler
 
 ROWS_AT_ONCE = 16
-"""Maximum number of rows of one batch in flight for a backend without `max_in_flight`."""
+"""The maximum number of rows of one batch in flight for a backend without `max_in_flight`."""
 
 
 @frozen
@@ -31,10 +31,10 @@ class BackendSide:
     """Sends a request through the backend's policies."""
     signatures: SignatureCache
     window: int | Callable[[], int]
-    """Maximum number of rows of one batch in flight, or a function that returns it if the backend's endpoints can
-    change."""
+    """The maximum number of rows of one batch in flight, or a function that returns this number if the backend's
+    endpoints can change."""
     responses: StreamHandler | None = None
-    """Sends a request that gets a stream of responses; None if the protocol has no streams."""
+    """Sends a request and receives a stream of responses; None if the protocol has no streams."""
     limits: Limits = DEFAULT_LIMITS
 
     def rows_at_once(self) -> int:
@@ -76,8 +76,8 @@ class BackendSide:
             raise unsupported(f"{error.message}; and no stream: {obstacle}") from error
 
     async def infer(self, request: Request) -> Response:
-        """Return the backend's response. If an error might mean that the model has changed, the next request queries
-        the signature again.
+        """Return the backend's response. After an error that might mean that the model has changed, the next request
+        queries the signature again.
 
         Raises:
             GatewayError: the backend's error.
@@ -115,9 +115,9 @@ class BackendSide:
 def refusing_own_parameters(backend: BackendSide, client: Protocol) -> BackendSide:
     """Wrap `backend` for clients of the protocol `client`.
 
-    Requests and responses fail if they contain parameters that represent a protocol-specific part of a message
-    (`Wire.own_parameters`), such as a brpc attachment, and the other protocol has no such part. Between equal
-    protocols, nothing is checked."""
+    A request or response fails if it contains a parameter that represents a protocol-specific part of a message
+    (`Wire.own_parameters`), such as a brpc attachment, and the other protocol has no such part. If both protocols are
+    the same, nothing is checked."""
     of_client, of_backend = client.traits.wire.own_parameters, backend.traits.wire.own_parameters
     if sent := of_client - of_backend:
         stream = backend.responses and _checked_stream(backend.responses, sent, backend)
@@ -172,7 +172,7 @@ def _checked_answers(handler: Handler, received: frozenset[str], backend: Backen
 def _found(
     parameters: Parameters, tensors: Sequence[Tensor], own: frozenset[str], what: str, role: str
 ) -> Iterator[str]:
-    """Yield a phrase for the error message for each parameter that is in `own`."""
+    """For each parameter that is in `own`, yield a phrase for the error message."""
     for name in own & parameters.keys() if parameters else ():
         size = f" of {len(str(parameters[name]))} bytes" if name == ATTACHMENT else ""
         yield f"{what} has a {name}{size}"

@@ -1,13 +1,13 @@
 """Computes a model's missing derivatives by finite differences of its evaluations.
 
-A request for a missing derivative is adapted to the signature of the derivative model, like a request for the model's
-own derivative. Then the model is evaluated at the points from `finite_differences`. If the model takes batches, the
-points form one batch; otherwise each point is a separate call, with as many parallel calls as the backend allows for
-one batch. The calls belong to the requesting client, so in the queue they take turns with its other calls and with
-calls of other clients. The first failing call cancels the rest.
+A request for a missing derivative is adapted to the derivative model's signature, like a request for the model's own
+derivative. Then the model is evaluated at the points from `finite_differences`. If the model accepts batches, the
+points form one batch. Otherwise, each point is a separate call, and the number of parallel calls is the number that the
+backend allows for one batch. In the queue, the calls belong to the requesting client, and take turns with its other
+calls and with other clients' calls. The first call that fails cancels the rest.
 
-The Hessian is computed from two or more gradients along `vec`: the model's own gradients if it has them, otherwise
-gradients computed here.
+The Hessian is computed from two or more gradients along `vec`: the model's own gradients if the model has them,
+otherwise estimated gradients.
 """
 
 from collections import OrderedDict
@@ -66,8 +66,8 @@ from gateway.core.tensors import tensor as make_tensor
 from gateway.core.transport import Handler
 
 ERROR_HEADER = "gateway-derivative-error"
-"""The header or metadata key that requests an error estimate (value `1`), and that contains the estimate in the
-response."""
+"""The header or metadata key that requests an error estimate (value `1`). In the response, the same key contains the
+estimate."""
 MARK_HEADER = "gateway-derivative"
 """The response header or metadata key that describes how the derivative was computed."""
 
@@ -77,20 +77,20 @@ POINTS = without_codec("points", traits=Traits(wire=Wire(rows=Rows.FIRST, unname
 
 
 class Calls(Enum):
-    """How points become model calls."""
+    """The way in which points become model calls."""
 
     BATCHES = "batches"
-    """The model takes batches, so points are rows."""
+    """The model accepts batches, and points are rows."""
     ROWS = "rows"
-    """No tensor has a batch dimension, so the Bridge makes a call for each row."""
+    """No tensor has a batch dimension, and the Bridge makes a call for each row."""
     POINTS = "points"
-    """Only some tensors have a batch dimension, or there are scalars, so each point is a call with the model's own
+    """Only some tensors have a batch dimension, or some tensors are scalars. Each point is a call with the model's own
     shapes."""
 
 
 @frozen
 class DerivativeProblem:
-    """The numbers in one request for a derivative. The first dimension of all arrays is B rows."""
+    """The numbers in one request for a derivative. The first dimension of all arrays has the size B (rows)."""
 
     request: Request
     key: Key

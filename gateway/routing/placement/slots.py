@@ -347,7 +347,7 @@ class PlacedSlots:
         return again if is_there else None
 
     def _is_loaded_elsewhere(self, request: Request, placement: Placement) -> bool:
-        """Return whether no server with the model is reachable but another server has loaded it."""
+        """Return whether no server with the model is reachable but another server can load it."""
         choice = placement.choice or self.placements.chosen(placement)
         if choice is None or not self._are_down(choice) or self.loader is None or request.operation not in _LOADING:
             return False

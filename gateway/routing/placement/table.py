@@ -214,18 +214,17 @@ class Placement:
         self.waiting = 0
         """The number of calls that wait for an endpoint with the model."""
         self.demand = 0.0
-        """The mean number of calls, in flight and waiting, over the last seconds."""
+        """The mean number of calls in flight and waiting calls over the last seconds."""
         self.failure: LoadFailure | None = None
-        """The last load that failed; None after a successful one."""
+        """The last failed load; None after a successful load."""
         self.failures = 0
         """The number of consecutive failed loads."""
         self.not_before = 0.0
-        """The earliest time at which this gateway can try to load the model, because another gateway is loading it
-        now."""
+        """The earliest time at which this gateway can try to load the model, which another gateway is loading now."""
         self.wanted_by = ""
         """The client whose call was the first to wait for the model; empty if loads per client are not limited."""
         self.wanted_since = 0.0
-        """The time since which calls have been waiting for this model while no endpoint has it."""
+        """The time at which calls began to wait for this model because no endpoint has it."""
 
     def held(self) -> Iterator[ModelReplica]:
         """Return the replicas that are serving the model."""
@@ -233,12 +232,12 @@ class Placement:
 
     @property
     def in_flight(self) -> int:
-        """The number of calls in flight to all replicas."""
+        """The total number of calls in flight to the replicas."""
         return sum(each.in_flight for each in self.places.values())
 
     @property
     def last_used(self) -> float | None:
-        """The time when the model's last call ended."""
+        """The time at which the model's last call ended."""
         return max((each.last_used for each in self.places.values()), default=None) if self.calls else None
 
     def forget_choices(self) -> None:
@@ -247,16 +246,16 @@ class Placement:
 
 
 class PlacementWatcher(Protocol):
-    """Is notified of the changes of a table."""
+    """The interface through which a table reports its changes."""
 
     def holds_more(self, endpoint: Endpoint) -> None:
-        """Handle a model that `endpoint` now also has."""
+        """Handle a model that `endpoint` now has, too."""
 
     def has_no_holder(self, placement: Placement) -> None:
         """Handle a model that all endpoints have lost."""
 
     def cannot_be_loaded(self, placement: Placement, error: Callable[[], GatewayError]) -> None:
-        """Handle a model that no endpoint will have soon; `error` creates an error that explains why."""
+        """Handle a model that no endpoint can load soon; `error` creates an error with the reason."""
 
     def lists_others(self) -> None:
         """Handle a change of the complete model list."""
@@ -275,10 +274,10 @@ class Placements:
         self.stocks: dict[Endpoint, ServerInventory | None] = {}
         """The last report of each endpoint; None if it has not responded yet."""
         self._emptied: dict[Endpoint, set[str]] = {}
-        """For each endpoint, the models that it had before and whose replicas disappear with its next report."""
+        """For each endpoint, the models that it has lost, whose replicas are removed with its next report."""
         self.moment = 0
-        """The number of replica state changes so far. Each query records it at its start, because the response does not
-        reflect later changes."""
+        """The number of replica state changes so far. Each query records this number at its start, because the response
+        does not reflect later changes."""
         self._entries: tuple[ModelEntry, ...] | None = None
         self._watchers: list[PlacementWatcher] = []
 
@@ -322,7 +321,8 @@ class Placements:
             self._changed()
 
     def chosen(self, placement: Placement) -> EndpointChoice | None:
-        """Return the choice among the endpoints with a model, or None if no endpoint has it, or only drained ones."""
+        """Return the choice among the endpoints with a model, or None if no endpoint has it or only drained endpoints
+        do."""
         if placement.choice is None:
             held = [each for each in placement.held() if each.endpoint.takes_calls]
             if held:
@@ -365,7 +365,7 @@ class Placements:
 
     def reported(self, endpoint: Endpoint, stock: ServerInventory, asked: int) -> tuple[str, ...]:
         """Record an endpoint's response to a query that began at change number `asked`. Replicas that have changed
-        since then keep their state. Return the models that the endpoint has lost."""
+        since that number keep their state. Return the models that the endpoint has lost."""
         if endpoint not in self.stocks:
             return ()
         before, self.stocks[endpoint] = self.stocks[endpoint], self._shared(stock)
@@ -407,7 +407,7 @@ class Placements:
         self._changed()
 
     def refuse(self, placement: Placement, error: Callable[[], GatewayError]) -> None:
-        """Tell the calls that wait for a model that it cannot be loaded."""
+        """Notify the watchers that a model cannot be loaded, to fail the calls that wait for it."""
         for watcher in tuple(self._watchers):
             watcher.cannot_be_loaded(placement, error)
 
@@ -424,9 +424,8 @@ class Placements:
             watcher.lists_others()
 
     def _shared(self, stock: ServerInventory) -> ServerInventory:
-        """Return `stock`, but share the list of another endpoint if both lists are equal.
-
-        This saves memory, because servers often share one repository."""
+        """Return `stock`, but share another endpoint's list if both lists are equal. Sharing saves memory, because
+        servers often have the same repository."""
         for other in self.stocks.values():
             if other is not None and other.listed == stock.listed:
                 return ServerInventory(stock.held, stock.changing, other.listed)
@@ -504,7 +503,7 @@ class Placements:
             self.models.pop(placement.model, None)
 
     def is_listed(self, model: str) -> bool:
-        """Return whether the repository of any server contains a model."""
+        """Return whether any server's repository contains a model."""
         return any(stock is not None and model in stock.listed for stock in self.stocks.values())
 
     def forget_unlisted(self, placement: Placement, place: ModelReplica) -> None:
@@ -515,9 +514,9 @@ class Placements:
             self._changed()
 
     def denied(self, model: str, endpoint: Endpoint, why: str) -> bool:
-        """Mark a model as missing on an endpoint that has responded that it does not have it. The endpoint gets no
-        calls for the model until it lists the model again and a delay has passed. Return whether the table listed the
-        model there."""
+        """Mark a model as missing on an endpoint that has responded that it does not have the model. The endpoint
+        receives no calls for the model until it lists the model again and a delay has passed. Return whether the table
+        listed the model for this endpoint."""
         placement = self.models.get(model)
         place = None if placement is None else placement.places.get(endpoint)
         if placement is None or place is None or place.state is not ReplicaState.HELD:
@@ -551,7 +550,7 @@ class Placements:
         return tuple(_reported(self.models[name]) for name in sorted(self.models))
 
     def _tell_differences(self, models: Iterable[str]) -> None:
-        """Log the models that different endpoints have in different versions."""
+        """Log the models whose versions differ between endpoints."""
         for model in models:
             held = [each for each in self.models[model].held() if each.versions]
             if len({each.versions for each in held}) > 1:
