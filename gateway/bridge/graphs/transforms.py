@@ -429,8 +429,8 @@ def _total(array: Array, axis: int) -> Array:
 
 
 _EXACT_IN_64_BITS = 2.0**62
-"""If a sum of integers, computed as a double, is below this value, the exact sum fits in 64 bits, signed or
-unsigned."""
+"""If the sum of the integers' absolute values, computed as a double, is below this value, the exact sum of the integers
+fits in 64 bits, signed or unsigned."""
 
 
 @frozen

@@ -322,7 +322,7 @@ def _may_be(constant: ConstantTensor, datatype: Datatype) -> bool:
 
 
 def _check_fits(spec: TensorSpec, wanted: TensorSpec, value: Expression, place: tuple[str | int, ...]) -> None:
-    """Raise GraphError if a value with the type `spec` cannot be the input `wanted` of a step."""
+    """Raise GraphError if a value of the type `spec` cannot be the input `wanted` of a step."""
     if isinstance(value, ConstantTensor):
         fits = _may_be(value, wanted.datatype)
         shape = spec.shape if len(spec.shape) == len(wanted.shape) else (-1, *spec.shape)
