@@ -63,7 +63,7 @@ def exchanges(settings: ListenerSettings, select: Select) -> Exchanges:
 
 @contextmanager
 def binding(what: str, address: Address) -> Iterator[None]:
-    """Turn an OSError into a BindError whose message contains `address` and its location in the configuration,
+    """Convert an OSError to a BindError whose message contains `address` and its location in the configuration,
     `what`."""
     try:
         yield

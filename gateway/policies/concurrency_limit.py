@@ -239,8 +239,8 @@ class Gradient:
         return min(limit, max(AT_REST, self._least)) if self._rests else limit
 
     def ended(self, began: float, now: float, in_flight: int) -> None:
-        """Record a call that has just received its response. `in_flight` is the number of calls in flight, including this
-        one."""
+        """Record a call that has just received its response. `in_flight` is the number of calls in flight, including
+        this call."""
         if began < self._begin:
             return
         self._count += 1

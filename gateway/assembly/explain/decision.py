@@ -1,4 +1,4 @@
-"""The routing decision for a request: every route in evaluation order, with the reasons why it does not match."""
+"""The routing decision for a request: all routes in evaluation order, with the reasons why a route does not match."""
 
 from collections.abc import Iterator, Sequence
 
@@ -33,9 +33,10 @@ class RouteTried:
 
 @frozen
 class BackendNames:
-    """A backend that might get the request, and the backend's names for the model.
+    """A backend that might receive the request, and the backend's names for the model.
 
-    `role` is `backend`, `split` with a weight, or `fallback`. `error` explains why the backend cannot have this model.
+    `role` is `backend`, `split` with a weight, or `fallback`. `error` is the reason why the backend cannot have this
+    model.
     """
 
     backend: str
@@ -49,7 +50,7 @@ class BackendNames:
 @frozen
 class StepTaken:
     """A graph step: its model, the values of its inputs (`x = $theta`), and the route and backends of its requests. If
-    no route matches, `error` explains why."""
+    no route matches, `error` contains the reason."""
 
     step: str
     model: str
@@ -63,8 +64,8 @@ class StepTaken:
 class Decision:
     """The route that a request takes, or the reason why no route matches.
 
-    `readings` lists the possible interpretations of the names in the request, if the gateway changes the names. `error`
-    is the message that the client gets if no route matches."""
+    If the gateway changes the names in the request, `readings` lists their possible interpretations. `error` is the
+    message that the client receives if no route matches."""
 
     listener: str
     protocol: str
@@ -80,7 +81,7 @@ class Decision:
     """True if the gateway relays messages of this kind without decoding them, except messages with content that it must
     process."""
     reads: str = ""
-    """The first configuration key that makes the gateway decode the messages."""
+    """The first configuration key that requires the gateway to decode the messages."""
     readings: tuple[str, ...] = ()
     note: str = ""
     error: str = ""
