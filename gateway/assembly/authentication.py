@@ -61,7 +61,7 @@ class WatchedKeys:
         self.keys: KeyFile | None = None
         try:
             self.keys = read_keys(path)
-        except KeyFileError as error:  # the file was valid before the start, so it broke since then
+        except KeyFileError as error:  # the file was valid before the start, and has become invalid since
             log.error("cannot read the API keys in %s, so the gateway accepts no key: %s", path, error)
 
     def begin_use(self, user: object, interval: float, changed: Callable[[], None]) -> None:

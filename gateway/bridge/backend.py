@@ -1,5 +1,5 @@
-"""A backend as a Bridge sees it: how to call it, its known properties, and the parameters that it cannot carry.
-`assembly.backends` creates it."""
+"""A backend from the perspective of a Bridge: the functions that call it, its known properties, and the parameters that
+it cannot carry. `assembly.backend_sides` creates it."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
@@ -20,7 +20,7 @@ ROWS_AT_ONCE = 16
 
 @frozen
 class BackendSide:
-    """A backend as a Bridge sees it."""
+    """A backend from the perspective of a Bridge."""
 
     name: str
     protocol: str
@@ -98,7 +98,7 @@ class BackendSide:
             self.signatures.doubt(request.model)
 
     async def metadata(self, request: Request) -> Signature:
-        """Return the backend's current metadata for a model, or the signature that the protocol declares.
+        """Return a model's current metadata from the backend, or the signature that the protocol declares.
 
         Raises:
             GatewayError: the backend's error.
@@ -117,7 +117,7 @@ def refusing_own_parameters(backend: BackendSide, client: Protocol) -> BackendSi
 
     A request or response fails if it contains a parameter that represents a protocol-specific part of a message
     (`Wire.own_parameters`), such as a brpc attachment, and the other protocol has no such part. If both protocols are
-    the same, nothing is checked."""
+    the same, messages are not checked."""
     of_client, of_backend = client.traits.wire.own_parameters, backend.traits.wire.own_parameters
     if sent := of_client - of_backend:
         stream = backend.responses and _checked_stream(backend.responses, sent, backend)
@@ -155,8 +155,8 @@ def _refuse_sent(request: Request, own: frozenset[str], protocol: str) -> None:
 def _checked_answers(handler: Handler, received: frozenset[str], backend: BackendSide, client: Protocol) -> Handler:
     """Wrap `handler` to check its requests and responses.
 
-    A client's parameter that happens to have the same name does not represent a part of the message. Protocols with
-    these parameters have no streams."""
+    A client's parameter that has the same name by chance does not represent a part of the message. Protocols with these
+    parameters have no streams."""
 
     async def checked(request: Request) -> Answer:
         _refuse_sent(request, received, client.name)

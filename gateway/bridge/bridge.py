@@ -65,7 +65,7 @@ class Bridge:
 
     def __init__(self, settings: RouteSettings, client: Protocol, backend: BackendSide) -> None:
         if Datatype.BYTES not in client.traits.wire.datatypes:
-            # These clients can only send numbers, so they send and get pixels, like the backend.
+            # These clients can send only numbers. They therefore send and receive pixels, like the backend.
             settings = replace(settings, images=None)
         backend = refusing_own_parameters(backend, client)
         self._client = client
@@ -334,13 +334,13 @@ class Bridge:
         return self._fittings.to(await self._signatures.with_optional(key))
 
     async def _explain(self, request: Request) -> Response:
-        """Return the explanation of an inference. Pass its tensors unchanged, because signatures do not describe
-        explanations or their extra inputs."""
+        """Return the explanation of an inference. Pass the tensors unchanged, because signatures do not describe
+        explanations or their additional inputs."""
         key = self._rewrite.key(request)
         return reply(await self._backend.infer(self._rewrite.outgoing(request, key)), request)
 
     def _lacks_hint(self, error: GatewayError) -> bool:
-        """Return True if `error` is about a model that only streams but does not explain how to call it."""
+        """Return True if `error` concerns a model that only streams, and does not explain how to call this model."""
         return self._says_that_model_streams(error) and self._settings.stream == "error" and _HINT not in error.message
 
     def _says_that_model_streams(self, error: GatewayError) -> bool:
@@ -383,7 +383,7 @@ class Bridge:
             return await collected_stream(responses, name, self._backend.limits.message)
 
     async def _derive_or_estimate(self, request: Request) -> Response:
-        """Return the model's own derivative if it has one, otherwise compute it by finite differences."""
+        """Return the model's own derivative if it has one; otherwise, compute the derivative by finite differences."""
         assert self._estimates is not None
         key = self._rewrite.key(request)
         if await self._signatures.is_estimated(key, request.operation):
@@ -419,8 +419,8 @@ class Bridge:
     async def _signature_of_derivative(self, request: Request, key: Key) -> Signature:
         """Return the signature of the derivative model.
 
-        If the client's or the backend's protocol has derivatives as operations, the request's index tensors specify
-        inputs and outputs, and the vectors have their lengths."""
+        If the client's or the backend's protocol has derivatives as operations, the vectors have the lengths of the
+        inputs and outputs to which the request's index tensors refer."""
         signature = await self._signatures.derivative(key, request.operation)
         positions = derivatives.positions(request.inputs, DERIVATIVES[request.operation])
         is_fixed = not self._derivatives_have_lengths or request.schemaless

@@ -49,8 +49,8 @@ def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
 
 
 def with_missing(tensor: Tensor, what: str, *, takes_null: bool) -> Tensor:
-    """If the tensor contains JSON texts of rows (V1 and MIP encode rows with null this way), return the numbers, with
-    NaN for null. Return any other tensor unchanged.
+    """If the tensor contains JSON texts of rows (V1 and MIP encode rows with null in this way), return the numbers,
+    with NaN for null. Return any other tensor unchanged.
 
     Raises:
         DecodeError: the tensor contains null, and `takes_null` is False.
@@ -182,7 +182,7 @@ def _to_integers(array: Array, wanted: Datatype, what: str, cast: str) -> Array:
         array = np.rint(array.astype(np.float64))
         if np.isnan(array).any():
             raise DecodeError(f"{what} holds NaN, which {wanted} cannot hold under any cast")
-    # As a double, 2**64 - 1 becomes 2**64. Therefore a float is in range only if it is below the next power of two.
+    # As a double, 2**64 - 1 becomes 2**64. Therefore, a float is in range only if it is below the next power of two.
     beyond = (array < bounds.min) | (array >= float(bounds.max) + 1 if array.dtype.kind == "f" else array > bounds.max)
     if not beyond.any():
         return array.astype(wanted.dtype)

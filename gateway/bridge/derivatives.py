@@ -7,7 +7,7 @@ derivative's own tensors (DERIVATIVES lists them in order), and returns one outp
 
 - index tensors (`out_wrt`, `in_wrt`, `in_wrt1`, `in_wrt2`): the positions of the derivative's output and inputs, from
   0; INT64 `[-1, 1]`, 0 by default;
-- vectors (`sens`, `vec`) and the output: FP64, with the length of the input or output that an index refers to.
+- vectors (`sens`, `vec`) and the output: FP64, with the length of the input or output to which an index refers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -71,7 +71,7 @@ estimate."""
 MARK_HEADER = "gateway-derivative"
 """The response header or metadata key that describes how the derivative was computed."""
 
-# Every tensor has rows, so a model that takes no batches is called for each row.
+# Every tensor has rows. A model that accepts no batches is therefore called for each row.
 POINTS = without_codec("points", traits=Traits(wire=Wire(rows=Rows.FIRST, unnamed=True)))
 """The client protocol of the Bridge that evaluates models at points."""
 
@@ -480,7 +480,7 @@ def _narrowest(dtypes: "Sequence[np.dtype[Any]]") -> "np.dtype[Any]":
 
 def _at_points(inputs: Sequence[Tensor], moved: Mapping[str, Array], points: int) -> tuple[Tensor, ...]:
     """Return the inputs at the P = `points` points of each row: B rows become B * P rows. Inputs in `moved` take their
-    values from it, in the shape [B, P, n]. In all other inputs, each row is repeated P times."""
+    values from `moved`, which have the shape [B, P, n]. In all other inputs, each row is repeated P times."""
     return tuple(
         make_tensor(
             each.name,

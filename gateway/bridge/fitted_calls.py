@@ -56,7 +56,7 @@ class FittedCalls:
     ) -> Response:
         """Call the model again after `error` if its tensors have changed since `fitting`.
 
-        The request did not match the signature, or the backend rejected it, so the model has not run.
+        The model has not run, because the request did not match the signature or the backend rejected it.
 
         Raises:
             DecodeError, GatewayError: `error` itself if it has another cause or the tensors are unchanged; otherwise

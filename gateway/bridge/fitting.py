@@ -16,8 +16,8 @@ caused it. A mismatch in a response raises a GatewayError (INTERNAL), because th
 signature contains no tensors; in this case, tensors keep their datatypes and shapes.
 
 Invariants: the backend's inputs have the names, datatypes, ranks and order of its signature. All inputs with a batch
-dimension have the same number of rows, like all outputs with a batch dimension. The client receives the requested
-outputs, in the requested order, in datatypes that its protocol supports.
+dimension have the same number of rows. The same applies to all outputs with a batch dimension. The client receives the
+requested outputs, in the requested order, in datatypes that its protocol supports.
 """
 
 from collections.abc import Mapping, Sequence
@@ -217,7 +217,7 @@ class FittedRequest(Struct, frozen=True):
 
     request: Request
     rows: int | None
-    """The number of rows in the batch; None without a batch dimension."""
+    """The number of rows in the batch; None if the request has no batch dimension."""
     unbatched: bool
     """True if the client sent one row without a batch dimension. The outputs for the client then have no batch
     dimension either."""

@@ -1,6 +1,6 @@
 """Decodes image files to tensors of pixels, and encodes pixels as image files. This module does no I/O. Only this
-module requires Pillow; the gateway imports the module if a route has `images`. The files come from clients. Therefore,
-the module checks the sizes in the file headers before it allocates memory for pixels.
+module requires Pillow; the gateway imports the module if a route has `images`. Because the files come from clients, the
+module checks the sizes in the file headers before it allocates memory for pixels.
 """
 
 from collections.abc import Sequence

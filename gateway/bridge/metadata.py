@@ -33,7 +33,7 @@ class ModelMetadata:
         self._unchanged = unchanged
 
     async def signature(self, request: Request) -> Signature:
-        """Return the model's inputs, outputs, versions and operations, or the requested part of them.
+        """Return the model's inputs, outputs, versions and operations, or the requested part of this data.
 
         Raises:
             GatewayError: the backend's error; FAILED_PRECONDITION if the client requires the model's inputs and they
@@ -60,9 +60,9 @@ class ModelMetadata:
         return request.operation in await self._operations(self._rewrite.key(request))
 
     async def _operations(self, key: Key) -> frozenset[Operation]:
-        """Return the operations that clients can use, which are the operations that the model claims, except for
-        inference: it is added if the route combines a stream into one response, and removed if the client's protocol
-        cannot carry one of the model's tensors."""
+        """Return the operations that clients can use. These are the operations that the model claims, with one
+        exception: inference is added if the route combines a stream into one response, and removed if the client's
+        protocol cannot carry one of the model's tensors."""
         claimed = await self._signatures.operations(key)
         if Operation.STREAM in claimed and self._settings.stream != "error" and self._backend.responses is not None:
             claimed |= {Operation.INFER}

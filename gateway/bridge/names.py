@@ -5,7 +5,8 @@ input in the signature except `constants`. The client's inputs are resolved in t
 
 1. A named input is identified by its name. `drop` removes inputs.
 2. Unnamed inputs get the names in the route's `order` or, without `order`, the remaining names, by position. If the
-number of unnamed inputs equals the number of required inputs, they get the names of the required inputs.
+   number of unnamed inputs equals the number of required inputs, the unnamed inputs get the names of the required
+   inputs.
 3. Every input in the signature must be present exactly once, and no other inputs are allowed. Optional inputs, and
 index tensors of derivatives, can be missing.
 

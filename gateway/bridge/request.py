@@ -23,7 +23,7 @@ def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
     """Return the request to the backend for the model with this `key`, which contains the backend's names.
 
     Raises:
-        DecodeError: a tensor does not match. The message contains its name, its type and the expected type.
+        DecodeError: a tensor does not match. The message contains the tensor's name, its type and the expected type.
         GatewayError: RESOURCE_EXHAUSTED if repeated tensors or decoded images exceed the backend's `limits.message`;
             UNIMPLEMENTED if the client's protocol cannot carry a tensor of the model; INVALID_ARGUMENT if a requested
             output has a parameter that the backend's protocol cannot carry.
@@ -37,7 +37,7 @@ def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
     outputs = names.requested(request.outputs, signature, settings)
     if not backend.traits.wire.selects:
         # The backend always returns all outputs. If their names are unknown, use the route's names, not the client's.
-        # Otherwise the client would get some output under whatever name it requested.
+        # Otherwise, the client would receive an arbitrary output under the requested name.
         _refuse_output_parameters(request.outputs, backend.protocol)
         outputs = () if signature.outputs else names.requested((), signature, settings)
     outgoing = replace_struct(
@@ -82,7 +82,7 @@ def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record = UNRE
     If the signature is unknown, inputs keep their datatypes and shapes. `record` notes casts that round.
 
     Raises:
-        DecodeError: an input does not match. The message contains its name, its type and the expected type.
+        DecodeError: an input does not match. The message contains the input's name, its type and the expected type.
         GatewayError: RESOURCE_EXHAUSTED if repeated tensors or decoded images exceed the backend's `limits.message`.
     """
     if fitting.is_unknown:

@@ -84,7 +84,8 @@ def _with_names(outputs: Sequence[Tensor], requested: Sequence[RequestedOutput],
 
 
 def _encoded(tensor: Tensor, name: str, fitting: Fitting) -> Tensor:
-    """Return the output that the backend calls `name`, as an image file if the route's `images` contains it."""
+    """Return the output that the backend calls `name`, as an image file if the route's `images` contains this
+    output."""
     encoder = fitting.encoders.get(name)
     return tensor if encoder is None else encoder.encode(tensor, f"output {name!r}")
 

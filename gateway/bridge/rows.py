@@ -82,8 +82,8 @@ async def infer_unequal_rows(request: Request, rows: UnequalRows, fitting: Fitti
 
 
 def unequal_rows(inputs: Sequence[Tensor], signature: Signature) -> UnequalRows | None:
-    """If the inputs contain JSON texts of rows with numbers, and the rows differ in length, return the rows. (V1
-    encodes rows that do not form a tensor in this way.) Return None for all other inputs, and if the model accepts
+    """If the inputs contain JSON texts of rows with numbers, and the rows differ in length, return the rows. (V1 uses
+    this encoding for rows that do not form a tensor.) Return None for all other inputs, and if the model accepts
     texts."""
     texts = [each.content_type == "json" and len(each.shape) == 1 for each in inputs]
     if not any(texts) or not signature.inputs or any(spec.datatype is BYTES for spec in signature.inputs):

@@ -143,7 +143,7 @@ class TranslateSettings(Translate):
     carry_config: bool = False
     """Send UM-Bridge's `config` as a tensor in protocols without parameters (grps, mip): as the last input, named
     `config`, with the JSON text as BYTES. If a client sends this input, the gateway converts it to the parameter
-    `config`. By default, it rejects a config for these protocols."""
+    `config`. By default, the gateway rejects a config for these protocols."""
     rename: Renames = field(default_factory=Renames)
     """Tensors whose names differ between clients and the backend."""
     constants: tuple[Tensor, ...] = ()
@@ -151,7 +151,7 @@ class TranslateSettings(Translate):
     select: tuple[str, ...] = ()
     """Outputs that clients receive, in this order, by the names that clients use."""
     order: tuple[str, ...] = ()
-    """All inputs of the backend, by their names in the backend, in the order in which it expects them."""
+    """All inputs of the backend, by their names in the backend, in the order in which the backend expects them."""
     drop: tuple[str, ...] = ()
     """Client inputs that the gateway does not send to the backend, by the names that clients use."""
     images: Images | None = None

@@ -70,7 +70,8 @@ def point_size(shape: Shape, *, scalars: bool = False) -> int:
 
 
 def fit_input(shape: Shape, wanted: Shape, what: str) -> Shape:
-    """Return the shape of a tensor for the backend: its own shape, or its own shape after a batch dimension of 1.
+    """Return the shape of a tensor for the backend: the tensor's shape, or this shape with a leading batch dimension of
+    1.
 
     Raises:
         DecodeError: neither shape matches `wanted`.

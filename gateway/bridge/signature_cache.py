@@ -6,9 +6,10 @@ A request uses the signature if its tensors must be converted. The first such re
 requests for the same model wait for it. The cache drops a signature after SECONDS_KEPT, and also when an endpoint of
 the backend recovers, because the endpoint might have different models.
 
-A different model can take over the name unnoticed, for example when a new version is deployed. The gateway therefore
-queries the signature again in these cases: a request does not match it (`confirm`), the backend rejects a request or
-its response does not match (`doubt`), or the backend reports a different signature to a client (`reported`).
+A different model can take over the name, for example when a new version is deployed, and the gateway does not notice
+the change. The gateway therefore queries the signature again in these cases: a request does not match it (`confirm`),
+the backend rejects a request or its response does not match (`doubt`), or the backend reports a different signature to
+a client (`reported`).
 """
 
 import asyncio
@@ -41,8 +42,8 @@ UNKNOWN = Signature()
 """The signature of every model if the backend's metadata is untrusted."""
 
 LONGEST_CONFIG = 256
-"""The maximum length of a `config` in a key, in characters. For a longer one (up to `limits.config`), the key contains
-its digest."""
+"""The maximum length of a `config` in a key, in characters. For a longer config (up to `limits.config`), the key
+contains its digest."""
 
 Key: TypeAlias = tuple[str, str, str]
 """The key of a signature: model, version and config, with the backend's names.
@@ -92,7 +93,7 @@ class SignatureCache:
         """The number of callers that wait for a signature that is being fetched."""
 
     def kept(self, key: Key) -> Signature | None:
-        """Return the signature if it is stored, without a query."""
+        """Return the stored signature, if any, without a query."""
         entry = self._kept.get(_compact(key))
         return entry.signature if entry is not None and entry.until > self._clock() else None
 
@@ -125,7 +126,7 @@ class SignatureCache:
                 return entry.until > self._clock()
             self._kept[compact] = replace(entry, asked=self._clock())
         try:
-            async with asyncio.timeout(SECONDS_CONFIRMED):  # there is already an error to report to the client
+            async with asyncio.timeout(SECONDS_CONFIRMED):  # the client already receives another error
                 await self._fetched_by(key)
         except (GatewayError, TimeoutError):
             return False
@@ -203,7 +204,7 @@ class SignatureCache:
 
     async def ask_optional(self, key: Key) -> None:
         """If the server has model configurations, query which of the model's inputs are optional, because metadata does
-        not contain this information. The first request with missing inputs causes the only query.
+        not contain this information. Only the first request with missing inputs causes a query.
 
         Raises:
             GatewayError: the backend's error about the signature.

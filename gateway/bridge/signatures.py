@@ -1,4 +1,4 @@
-"""Determines the signatures of a route's models, from these sources, in this order:
+"""Determines the signatures of a route's models from these sources, in this order:
 
 1. The route's `signature`. If it declares both inputs and outputs, the gateway does not query the backend. If it
 declares only inputs or only outputs, these override the backend's metadata.
@@ -232,7 +232,7 @@ class RouteSignatures:
 
     @property
     def knows_names(self) -> bool:
-        """True if the server runs only the model that a request names, never a different one."""
+        """True if the server runs only the model that a request names, and never a different one."""
         models = self._backend.traits.models
         return models.named and models.companions and models.trusted_metadata
 
@@ -274,7 +274,7 @@ class RouteSignatures:
 
     async def has_own(self, key: Key, operation: Operation) -> bool:
         """Return True if the model claims a derivative itself, or has a derivative model for it. The result for a
-        derivative model is stored as long as signatures.
+        derivative model is stored as long as signatures are.
 
         Raises:
             GatewayError: same as `is_estimated`.

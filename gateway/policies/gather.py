@@ -588,7 +588,7 @@ class Gathering:
             if len(part) == 1 and not was_answered:
                 self._apart.add(part[0].request.client, SECONDS_APART)
         if all(ended):
-            # No single request failed, so the batch was the cause: the model takes only smaller batches.
+            # No single request failed, so the batch was the cause: the model accepts only smaller batches.
             largest = max(sum(each.rows for each in part) for part in parts)
             kind.model.rows = min(kind.model.rows, largest if largest > 1 else 0)
         return all(ended)

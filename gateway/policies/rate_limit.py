@@ -200,7 +200,7 @@ def _principal_key(name: str) -> str:
 
 def _by_header(request: Request, header: str) -> str:
     text = request.headers.get(header)
-    # The value might be a client's key, so store only a digest and send only that to Redis.
+    # The value might be a client's key, so store only a digest, and send only the digest to Redis.
     return blake2b(text.encode("latin-1", "replace"), digest_size=16).hexdigest() if text else ""
 
 

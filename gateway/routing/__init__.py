@@ -3,7 +3,7 @@
     Router (router) ──▶ Backend (backend) ──▶ Endpoint (endpoint) ──▶ Connector of a transport
       conditions          queue                 health
       version_names       sequences
-      unknown_models      targets
+                          targets
 
 `listing`, `extensions` and `readiness` handle requests that concern the entire gateway.
 """

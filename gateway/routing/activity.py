@@ -12,8 +12,8 @@ from gateway.core.transport import Handler, StreamHandler
 
 
 class Activity:
-    """The number of waiting and running calls of one backend, and the time when the last call ended. Counts only the
-    operations in `WAKING`, which start a server."""
+    """Counts the waiting and running calls of one backend, and records the time at which the last call ended. Only the
+    operations in `WAKING`, which start a server, count."""
 
     __slots__ = ("_clock", "_ended_at", "_waiters", "calls")
 

@@ -5,11 +5,11 @@ A Backend has two parts. Its Slots choose the endpoint for a request, and the ti
 `slots` for the variants). Its Sender sends single attempts. Calls and streams go through the same steps:
 
 1. The Slots choose an endpoint, either immediately or when it is the request's turn.
-2. The Sender sends one attempt to it, within the limits that policies set (`Tries`).
+2. The Sender sends one attempt to this endpoint, within the limits that policies set (`Tries`).
 3. The backend reports the end of the attempt to the Slots.
-4. If the attempt failed, the Slots decide whether to use another endpoint or to repeat the request. Their decision
+4. If the attempt failed, the Slots decide whether to use another endpoint or to retry the request. Their decision
    depends on whether another endpoint exists, and whether a server is gone or does not have the model. If a different
-   server has taken over the address and has rejected the request, the backend repeats the request once, in the form
+   server has taken over the address and has rejected the request, the backend sends the request once more, in the form
    that the new server expects.
 """
 
@@ -64,7 +64,7 @@ class Done:
 
     - `tried`: The endpoints to which the gateway could not send the request.
     - `rounds`: The number of retries so far.
-    - `is_repeated`: True if the request was already repeated because a different server has taken over the address.
+    - `is_repeated`: True if the request was already sent again because a different server had taken over the address.
     """
 
     tried: tuple[Endpoint, ...] = ()
@@ -86,7 +86,7 @@ class Backend:
         self.protocol = sender.protocol
         self.slots = slots
         self.local = slots.local
-        """The endpoints as this process sees them, and the queue of calls that wait in this process."""
+        """This process's view of the endpoints, and the queue of calls that wait in this process."""
         self._sender = sender
         self._answers: dict[Operation, OwnAnswer] = {
             **dict.fromkeys(CONTROL_OPERATIONS - self.local.with_slot, self._ask_all),
@@ -202,7 +202,7 @@ class Backend:
         requests."""
         self.slots.replace(previous.slots)
         if previous.local.calls.patience is not None and previous.protocol is self.protocol:
-            # Nothing else adds endpoints to the replaced backends from now on.
+            # From now on, no other code adds endpoints to the replaced backends.
             self._replaced = [each for each in (previous, *previous.hand_over_replaced()) if each.queue]
             for each in self._replaced:
                 for endpoint in self.endpoints:

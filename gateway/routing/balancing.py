@@ -31,7 +31,7 @@ SMALLEST_SHARE = 0.05
 class Candidate(Hashable, Protocol):
     """The data about an endpoint that strategies use.
 
-    `since` is the time when the endpoint was added or returned after an ejection."""
+    `since` is the time at which the endpoint was added, or returned after an ejection."""
 
     in_flight: int
     since: float
@@ -272,7 +272,7 @@ def _least_in_flight(weights: Weights) -> Strategy:
 
 
 LEAST_LOAD = "least_load"
-"""The name of the strategy that needs reported loads in addition to weights."""
+"""The name of the strategy that requires reported loads in addition to weights."""
 _STRATEGIES: Mapping[str, Callable[[Weights], Strategy]] = {
     "least_in_flight": _least_in_flight,
     "round_robin": RoundRobin,

@@ -1,10 +1,10 @@
 """Routes with several backends: `Split` chooses a backend, and `Branches` sends the call, with fallbacks.
 
-A split chooses one of the backends for each call; by default the choice is random, in proportion to the weights. Calls
+A split chooses one of the backends for each call. By default, the choice is random, in proportion to the weights. Calls
 of one sequence, and calls with the same value of the `sticky` header, always go to the same backend, in every process
 and replica. This choice uses rendezvous hashing: a hash of the value and the backend's name gives each backend a score,
 and the highest score wins. Therefore, a weight change moves only as many values to other backends as necessary.
-`fallback` lists the backends to use, in order, if the chosen one cannot respond.
+`fallback` lists the backends to use, in order, if the chosen backend cannot respond.
 
 | request | backend |
 |---|---|
@@ -13,11 +13,11 @@ and the highest score wins. Therefore, a weight change moves only as many values
 | load, unload, trace and log settings | only the first backend of the split |
 | anything else (metadata, configuration, ...) | the first backend of the split, then the fallbacks |
 
-The gateway continues with the next backend only after an error that proves that the call did not run: the request could
-not be sent, the queue is full, or the server is not ready or does not have the model. If a backend fails to respond in
-any other way, the call might have run, so the gateway continues only if the backend is `safe`. The gateway does not use
-a fallback after errors in the request or the model. A call of a sequence has no fallback, because only one backend has
-the state of the sequence.
+The gateway continues with the next backend only if the error proves that the call did not run: the request could not be
+sent, the queue is full, the server is not ready, or the server does not have the model. If a backend fails to respond
+in any other way, the call might have run. In this case, the gateway continues only if the backend is `safe`. The
+gateway does not use a fallback after errors in the request or the model. A call of a sequence has no fallback, because
+only one backend has the state of the sequence.
 """
 
 import asyncio

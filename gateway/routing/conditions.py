@@ -1,7 +1,7 @@
 """The conditions of a route (`match` in the configuration).
 
-Conditions on listener, protocol, model, version and operation depend only on names, so the Router caches their results
-by RoutingKey. Conditions on path, headers and inputs are checked for each request.
+Conditions on listener, protocol, model, version and operation depend only on names. The Router caches the results of
+these conditions by RoutingKey. Conditions on path, headers and inputs are checked for each request.
 """
 
 from collections.abc import Iterator
@@ -39,8 +39,8 @@ class InputCondition:
         A condition cannot be checked for operations that do not run the model, or for an invalid request. A later check
         rejects invalid requests with a more specific error.
 
-        Return False for a schemaless request, whose inputs are not known yet. Inputs that contain null values or rows
-        of unequal length are checked, because a route can accept them."""
+        Return False for a schemaless request, because its inputs are not known yet. Inputs that contain null values or
+        rows of unequal length are checked, because a route can accept them."""
         if request.operation not in CALLS:
             return True
         if isinstance(request.flaw, UnequalRows):
@@ -71,8 +71,8 @@ class InputCondition:
 class Conditions:
     """The conditions in a route's `match`. Empty fields match every request.
 
-    `model` is a name or a glob. `path` is exact or ends with `*`. `headers` are pairs of a lower-case name and a value,
-    where None matches any value."""
+    `model` is a name or a glob. `path` is exact or ends with `*`. `headers` contains pairs of a lower-case name and a
+    value; the value None matches any value."""
 
     listener: str = ""
     protocol: str = ""
@@ -93,8 +93,7 @@ class Conditions:
         return self.holds_but_for_input(request) and (self.input is None or self.input.holds(request))
 
     def holds_but_for_input(self, request: Request) -> bool:
-        """Return whether the request meets the conditions on path and headers, which are all except the input
-        condition."""
+        """Return whether the request meets the conditions on path and headers, regardless of the input condition."""
         return _path_matches(self.path, request.path) and all(
             _header_matches(name, text, request) for name, text in self.headers
         )
@@ -111,8 +110,8 @@ class Conditions:
         )
 
     def unmet_names(self, key: RoutingKey, model: str, operation: Operation) -> Iterator[str]:
-        """Yield a description of each condition on names that the request does not meet; nothing if `names` returns
-        True."""
+        """Yield a description of each condition on names that the request does not meet. If `names` returns True, yield
+        no descriptions."""
         if self.listener not in ("", key.listener):
             yield f"listener is {key.listener!r}, not {self.listener!r}"
         if self.protocol not in ("", key.protocol):
@@ -136,8 +135,8 @@ class Conditions:
             )
 
     def unmet(self, request: Request) -> Iterator[str]:
-        """Yield a description of each condition on path, headers and input that the request does not meet; nothing if
-        `holds` returns True."""
+        """Yield a description of each condition on path, headers and input that the request does not meet. If `holds`
+        returns True, yield no descriptions."""
         if not _path_matches(self.path, request.path):
             yield f"path is {request.path!r}, not {self.path!r}" if request.path else f"no path, not {self.path!r}"
         for name, text in self.headers:

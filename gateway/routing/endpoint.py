@@ -183,7 +183,7 @@ class Endpoint:
             self._on_disconnect.remove(on_disconnect)
 
     def use(self, connector: Connector) -> None:
-        """Use `connector` for every call from now on."""
+        """From now on, use `connector` for every call."""
         self.connector = connector
         if self._on_disconnect and isinstance(connector, KeepsConnections):
             connector.on_disconnect(self._disconnected)
@@ -330,7 +330,7 @@ class Endpoint:
             self._timer = asyncio.get_running_loop().call_later(self.health.seconds_left, self.offer)
 
     def probe_passed(self, healthy: int) -> None:
-        """See `EndpointHealth.probe_passed`. If the endpoint was down, it gets calls again."""
+        """See `EndpointHealth.probe_passed`. If the endpoint was down, it receives calls again."""
         if not self._is_closed and self.health.probe_passed(healthy):
             self._recovered()
 
@@ -397,7 +397,7 @@ class Attempt:
     def given_up(self, request: Request, error: TransportError | None, *, runs_to_the_end: bool) -> None:
         """Record that the call was cancelled, or failed with `error` because its time limit expired.
 
-        The call counts as a failure of the endpoint if all of these conditions hold:
+        The call counts as a failure of the endpoint if all these conditions hold:
 
         - The time limit expired before the client disconnected.
         - The call spent enough of its time at the endpoint rather than in a queue: half of its policy's `timeout`, or

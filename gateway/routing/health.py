@@ -23,7 +23,7 @@ Probes change the state as follows:
 | state | event | next state |
 |---|---|---|
 | any except down | a probe fails | degraded; down after `unhealthy` in a row, until probes pass |
-| down, ejected | a probe fails | down; after `unhealthy` in a row there are no trials, only probes |
+| down, ejected | a probe fails | down; after `unhealthy` in a row, no trials follow, only probes |
 | unknown | a probe passes | up |
 | degraded, down | `healthy` probes in a row pass after one that failed | up |
 | down, ejected | a probe passes, and no probe has failed | down, unchanged: calls fail although probes pass |
@@ -32,12 +32,12 @@ Probes change the state as follows:
 - Unreachable endpoints are ejected immediately but briefly: most of their calls can go to another endpoint, and a
   server that restarts is usually back soon.
 - Other failures are timeouts, replies that are not valid in HTTP, gRPC or the protocol's packet format, and errors from
-a proxy that receives no reply from a gRPC server. A single model might be the cause, so an ejection requires several
-consecutive failures without any response in between.
+  a proxy that receives no reply from a gRPC server. A single model might be the cause. Therefore, an ejection requires
+  several consecutive failures without a response in between.
 - If a trial has no result, the next trial follows after the ejection time or `Ejection.seconds`, whichever is longer.
   Therefore, a call that takes hours, or that its client cancels, does not keep the endpoint ejected.
-- A server that reports in response to a probe that it is not ready (`refused`) might still respond to calls. In this
-case, only a passed probe resets the number of failed probes; responses to calls do not.
+- A server that responds to a probe with the report that it is not ready (`refused`) might still respond to calls. In
+this case, only a passed probe resets the number of failed probes; responses to calls do not.
 - The backend limits the fraction of its endpoints that can be left out at the same time (`Ejection.max_ejected_share`).
 """
 
@@ -243,7 +243,8 @@ class EndpointHealth:
     def probe_passed(self, healthy: int) -> bool:
         """Record a passed probe.
 
-        After a failed probe, `healthy` consecutive passed probes bring the endpoint up. Return True if this probe did.
+        After a failed probe, `healthy` consecutive passed probes bring the endpoint up. Return True if this probe
+        brought the endpoint up.
         """
         if self._is_doubted:
             self._probe_failures = 0

@@ -51,7 +51,8 @@ class Starter(Protocol):
         """Notify the Starter that a call is waiting for a server."""
 
     async def failure_at(self, address: str) -> ServerFailure | None:
-        """After a failed call to the server at this address, return why the server is gone; None if it is not gone."""
+        """After a failed call to the server at this address, return the reason why the server is gone, or None if it is
+        not gone."""
 
     @property
     def can_serve(self) -> bool:
@@ -59,7 +60,7 @@ class Starter(Protocol):
 
 
 class CountedEndpoint(Endpoint):
-    """An Endpoint that counts its calls and records when the last one ended."""
+    """An Endpoint that counts its calls and records the time at which the last one ended."""
 
     __slots__ = ("calls", "last_used", "most_calls", "on_limit")
 
@@ -107,7 +108,7 @@ class StartedSlots:
         self._first: set[asyncio.Future[None]] = set()
         """The calls that wait outside the queue for an endpoint."""
         self.closed = asyncio.Event()
-        """Set when no more requests can arrive."""
+        """An event that is set when no more requests can arrive."""
         local.keeps_waiting = True
         local.calls.on_wait = self._call_waits
         local.on_join.append(self._wake)
@@ -173,7 +174,7 @@ class StartedSlots:
         self.closed.set()
 
     def fail_waiting(self, text: str, detail: str) -> None:
-        """Make the waiting calls fail. `detail` is only for clients that have permission to see server output."""
+        """Fail the waiting calls. `detail` is only for clients that have permission to see server output."""
 
         def error() -> TransportError:
             return self._error(text, detail, sent=False)
@@ -193,7 +194,7 @@ class StartedSlots:
                 each.set_result(None)
 
     async def _explained(self, error: GatewayError) -> TransportError | None:
-        """Return `error` with the reason why its server is gone; None if the server is not gone."""
+        """Return `error` with the reason why its server is gone, or None if the server is not gone."""
         if self.starter is None or not isinstance(error, TransportError) or error.status is not Status.UNAVAILABLE:
             return None
         failure = await self.starter.failure_at(error.endpoint)

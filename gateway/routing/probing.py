@@ -80,7 +80,7 @@ class Prober:
             await asyncio.sleep(self.round())
 
     def round(self) -> float:
-        """Start the probes that are due. Return the seconds until the next round."""
+        """Start the probes that are due. Return the time until the next round, in seconds."""
         now = self._clock()
         following = now + self._probes.interval
         for endpoint in self._backend.endpoints:

@@ -1,4 +1,4 @@
-"""The fair queue of calls that wait while every endpoint of a backend is busy. `waiting` uses it.
+"""The fair queue of calls that wait while every endpoint of a backend is busy. `waiting` uses this module.
 
 Clients take turns in round-robin order. The models of one client also take turns in round-robin order, and the calls
 for one model are served first come, first served. Therefore, a client that sends more calls or more model names does
@@ -68,7 +68,7 @@ class SlotTimes:
         """The mean, in seconds; None before the first call has ended."""
 
     def add(self, seconds: float) -> None:
-        """Add the time that a call has held its slot."""
+        """Add the time for which a call has held its slot."""
         self.mean = seconds if self.mean is None else self.mean + NEWEST_SHARE * (seconds - self.mean)
 
     def until(self, place: int, slots: int) -> float | None:

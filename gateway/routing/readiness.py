@@ -119,8 +119,8 @@ class BackendReadiness:
         self._asking: asyncio.Task[None] | None = None
 
     async def why_not(self, rule: str) -> str:
-        """Return the reason why the backends are not ready, or an empty string if they are. `rule` states whether
-        `any`, `all` or `none` of them must be ready."""
+        """Return the reason why the backends are not ready, or an empty string if they are ready. `rule` states whether
+        `any`, `all` or `none` of the backends must be ready."""
         if rule == "none" or not self._questions:
             return ""
         down = await self._not_ready()
@@ -178,7 +178,7 @@ class Readiness:
         listener's name."""
 
     def switch(self, listener: str, *, is_online: bool) -> None:
-        """Take a listener online or offline because another process of this gateway has done so."""
+        """Take a listener online or offline, because another process of this gateway has done the same."""
         (self._offline.discard if is_online else self._offline.add)(listener)
 
     def adopt(self, other: "Readiness") -> None:
@@ -192,7 +192,7 @@ class Readiness:
     async def with_backends(self, request: Request) -> Answer:
         """Return whether both the listener and the required backends are ready.
 
-        If not, return a NotReady with the reason."""
+        If they are not ready, return a NotReady with the reason."""
         if not self.of(request):
             return False
         why = await self._backends() if self._backends else ""

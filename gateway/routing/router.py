@@ -5,13 +5,13 @@ The Router checks the routes in configuration order, and uses the first one whos
 name, such as `M-1.0.0` or `M.gradient`, is interpreted as follows:
 
 1. If a route contains exactly this name, the name means this model.
-2. Otherwise, if the protocol joins versions to names (grps) and the name ends in a version, there are two
-   interpretations: the model `M-1.0.0`, and version `1.0.0` of model `M`. The Router checks both, first for routes with
-   exact names, then for globs. If a glob matches both, the backend decides: it first receives a request for the entire
-   name and, if it has no such model, a request for the version of `M`.
+2. Otherwise, if the protocol joins versions to names (grps) and the name ends in a version, the name has two
+   interpretations: the model `M-1.0.0`, and version `1.0.0` of model `M`. The Router checks both interpretations, first
+   for routes with exact names, then for globs. If a glob matches both, the backend decides: it first receives a request
+   for the entire name and, if it has no such model, a request for the version of `M`.
 3. Otherwise, if the name ends in a derivative's suffix, the name means the derivative model of `M`. The Router checks
 first routes with exact names, then globs.
-4. Otherwise, it is a plain name.
+4. Otherwise, the name is a plain model name.
 
 The Router caches decisions by listener, protocol, model, version, operation and principal. A cached decision includes
 the check of the principal's permissions. If a route matches by names but earlier routes have conditions on path,
@@ -59,8 +59,8 @@ class Visible:
 
 
 class UnknownModels:
-    """Creates the errors for requests that no route matches. `joined` are the protocols whose clients join a model and
-    its version into one name."""
+    """Creates the errors for requests that no route matches. `joined` contains the protocols whose clients join a model
+    and its version into one name."""
 
     def __init__(self, routes: Iterable[tuple[Conditions, Iterable[str]]], joined: frozenset[str]) -> None:
         self._routes = tuple((conditions, frozenset(protocols)) for conditions, protocols in routes)
@@ -372,7 +372,7 @@ def _keep(cache: dict[_Asked, T], asked: _Asked, found: T) -> None:
 
 
 def _destination(route: Route, readings: tuple[Reading, ...]) -> Destination | None:
-    """Return the Destination of a request with these interpretations; None if the route's conditions on names do not
+    """Return the Destination of a request with these interpretations, or None if the route's conditions on names do not
     hold."""
     whole = _read(route, readings[0])
     if len(readings) == 1:

@@ -110,7 +110,7 @@ class Sender:
         stay taken."""
         ended = began(request, endpoint)
         task = asyncio.get_running_loop().create_task(self.ask(request, endpoint))
-        # Register this first, so it runs before the client gets the response.
+        # Register this first: it must run before the client receives the response.
         task.add_done_callback(lambda task: ended(not task.cancelled() and task.exception() is None))
         return outlived_by(task)
 
@@ -141,7 +141,7 @@ class Sender:
         return ask_stream(request, protocol, connector, await self.target_of(endpoint, request.deadline))
 
     async def without_slot(self, request: Request, endpoint: Endpoint) -> Answer:
-        """Send a request that takes no slot, count it, and return the response."""
+        """Send and count a request that takes no slot, and return the response."""
         endpoint.enter()
         try:
             return await self.ask(request, endpoint)

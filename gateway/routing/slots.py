@@ -57,7 +57,7 @@ class Slots(Protocol):
 
     @property
     def local(self) -> "LocalSlots":
-        """The backend's endpoints as this process sees them, and the queue of calls that wait in this process."""
+        """This process's view of the backend's endpoints, and the queue of calls that wait in this process."""
 
     @property
     def answers(self) -> Mapping[Operation, OwnAnswer]:
@@ -100,7 +100,7 @@ class Slots(Protocol):
         """
 
     async def is_ready(self) -> bool | None:
-        """Return whether the backend is ready; None if its servers must be queried."""
+        """Return whether the backend is ready, or None if its servers must be queried."""
 
     def replace(self, previous: Any) -> None:
         """Take over from the previous Slots of the backend with the same name."""
@@ -205,14 +205,14 @@ class LocalSlots:
 
     def count_joined(self, change: int) -> None:
         """Add `change` to the number of calls that wait for the response to another call. `change` is negative when
-        they stop waiting."""
+        calls stop waiting."""
         self.joined += change
         if change > 0 and not self.endpoints:
             self.calls.on_wait()
 
     def is_busy(self, endpoint: Endpoint) -> bool:
-        """Return whether the endpoint is running a call and cannot respond to anything else until the call ends. Only a
-        server that accepts one call at a time, or that runs each call to its end, can be busy."""
+        """Return whether the endpoint is running a call and cannot respond to other requests until the call ends. Only
+        a server that accepts one call at a time, or that runs each call to its end, can be busy."""
         return self._one_at_a_time and endpoint.in_flight > 0
 
     # --- slots ---
@@ -292,7 +292,7 @@ class LocalSlots:
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """See `Slots.again`. Use another endpoint if nothing was sent to this one."""
+        """See `Slots.again`. Use another endpoint if the request was not sent to this one."""
         if may_try_another(error, tried, self.serving):
             return None
         raise error
@@ -360,7 +360,7 @@ class LocalSlots:
             self.calls.emptied_or_filled()
             if self.calls.patience is None and not self.keeps_waiting:
                 self.queue.fail(self.choice.none_there)
-        for each in self.serving:  # slots might have been kept free because that endpoint was merely busy
+        for each in self.serving:  # slots might have been kept free because the lost endpoint was only busy
             while each.offer():
                 pass
 
@@ -390,7 +390,8 @@ class LocalSlots:
 def may_try_another(error: GatewayError, tried: Sequence[Endpoint], able: Sequence[Endpoint]) -> bool:
     """Return True if a request that failed with `error` can go to another endpoint in `able`.
 
-    This requires that nothing was sent to the failed endpoint, and that an endpoint in `able` is not in `tried`."""
+    Another endpoint is possible only if the request was not sent to the failed endpoint, and an endpoint in `able` is
+    not in `tried`."""
     return isinstance(error, TransportError) and not error.sent and not all(each in tried for each in able)
 
 

@@ -1,6 +1,6 @@
 """Determines the Target of each endpoint in a backend, for `sending`.
 
-A Target contains the data about an endpoint that codecs need, including its server type.
+A Target contains the data about an endpoint that codecs require, including its server type.
 
 If the protocol has several server types and the configuration does not set one, the gateway queries the server's
 metadata before the first call. A different server can take over the address, for example in a new version of a
@@ -78,7 +78,7 @@ class Targets:
         self._unflavored: dict[Endpoint, Target] = {}
         self._asking: dict[Endpoint, asyncio.Task[Target]] = {}
         self.known: dict[Endpoint, Target] = {}
-        """The Targets whose server type is known or not needed, by endpoint."""
+        """The Targets whose server type is known or not required, by endpoint."""
         self._last: dict[Endpoint, Target] = {}
         """The last known Target of each server. `forget` does not remove it."""
         self._asked_at: dict[Endpoint, float] = {}
@@ -171,7 +171,7 @@ class Targets:
         last = self._last[endpoint]
         if self._clock() >= self._reported_at[endpoint] + SECONDS_TRUSTED:
             try:
-                async with asyncio.timeout(SECONDS_CONFIRMED):  # a busy server might respond later, and gets the call
+                async with asyncio.timeout(SECONDS_CONFIRMED):  # a busy server might respond later: send it the call
                     return await self._asked(endpoint, flavors, deadline)
             except (GatewayError, TimeoutError):
                 pass  # the call has its own error

@@ -311,7 +311,7 @@ def _has_run(request: Request) -> bool:
 
 
 def of_step(error: GatewayError, step: GraphStep, model: str, *, others_ran: bool = False) -> GatewayError:
-    """Return the error of a step's model, with the names of the step and the model.
+    """Return the error from a step's model, with the names of the step and the model.
 
     `others_ran` is True if an earlier step has run. In this case, a retry policy must not treat the request as
     unsent."""

@@ -51,8 +51,8 @@ class Path:
 
 
 class ChainRule:
-    """Computes the derivatives of `output` at the values of a GraphEvaluation. `signatures` are the signatures of the
-    steps' models.
+    """Computes the derivatives of `output` at the values of a GraphEvaluation. `signatures` contains the signatures of
+    the steps' models.
 
     `rows` is the number of rows in the request's tensors, or None if they have no batch dimension."""
 
@@ -66,14 +66,14 @@ class ChainRule:
         self._rows = rows
 
     async def gradient(self, name: str, sens: Array) -> Array:
-        """Return the product of `sens` with the Jacobian with respect to the input `name`. Raises GatewayError."""
+        """Return the product of `sens` and the Jacobian with respect to the input `name`. Raises GatewayError."""
         path = Path(self._graph, name, self._output)
         await self._evaluate(path)
         [found] = await self._back(path, [sens], None)
         return self._or_zeros(found, name)
 
     async def jacobian(self, name: str, vector: Array) -> Array:
-        """Return the product of the Jacobian with respect to the input `name` with `vector`. Raises GatewayError."""
+        """Return the product of the Jacobian with respect to the input `name` and `vector`. Raises GatewayError."""
         path = Path(self._graph, name, self._output)
         await self._evaluate(path)
         found = self._push(self._output, path, await self._tangents(path, vector))
@@ -85,7 +85,7 @@ class ChainRule:
         return np.zeros_like(self._flat(array), np.float64)
 
     async def hessian(self, first: str, second: str, sens: Array, vector: Array) -> Array:
-        """Return the product of a Hessian with `vector`, which belongs to the input `second`. The Hessian is the second
+        """Return the product of a Hessian and `vector`, which belongs to the input `second`. The Hessian is the second
         derivative of the output, weighted by `sens`, with respect to the inputs `first` and `second`. Raises
         GatewayError."""
         back, forth = (Path(self._graph, each, self._output) for each in (first, second))
@@ -124,13 +124,13 @@ class ChainRule:
             yield from value.arguments
 
     async def _inputs_of(self, step: GraphStep) -> tuple[Tensor, ...] | None:
-        """Return the inputs of a step; None if the step does not run."""
+        """Return the inputs of a step, or None if the step does not run."""
         return await self._evaluation.inputs_of(step) if self._evaluation.is_taken(step) else None
 
     async def _back(self, path: Path, sens: Sequence[Array], tangents: "_Tangents | None") -> list[Array | None]:
         """Propagate `sens` backward from the output to the input.
 
-        Return the gradient and, if there are tangents, the tangent of the gradient. `bars[0]` contains the gradients at
+        Return the gradient and, if tangents are given, the tangent of the gradient. `bars[0]` contains the gradients at
         the tensors on the path. With tangents, `bars[1]` contains the tangents of these gradients; both J^T u' and H(u)
         x' are added to them."""
         bars: list[dict[Place, Array]] = [{} for _ in sens]

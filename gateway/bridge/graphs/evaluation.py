@@ -1,6 +1,6 @@
 """Evaluates a graph for one request, and computes each value once. Each step runs as soon as its inputs are available,
-in parallel with other steps. A step does not run, and has no outputs, if its condition is false, or if an input is
-missing because another step did not run.
+in parallel with other steps. A step does not run, and has no outputs, if its condition is false or an input is missing
+because another step did not run.
 """
 
 from collections import Counter
@@ -240,7 +240,7 @@ class GraphEvaluation:
     def streamed(self, step: GraphStep, response: Response, values: Mapping[str, Expression]) -> tuple[Tensor, ...]:
         """Return the values of one response in the stream of `step`.
 
-        All `values` must be outputs of `step`. Raise GatewayError if one is missing or contradicts the model's
+        All `values` must be outputs of `step`. Raise GatewayError if an output is missing or contradicts the model's
         metadata."""
         self._check_promised(step, response.outputs)
         self._outputs[step.name] = {each.name: each for each in response.outputs}
@@ -357,7 +357,7 @@ class GraphEvaluation:
         return step in self._outputs
 
     def is_taken(self, step: GraphStep) -> bool:
-        """Return True if a step runs. For a step with a condition, this is known only after the plan has run."""
+        """Return True if a step runs. For a step with a condition, the result is known only after the plan has run."""
         return step.when is None or step.name in self._outputs
 
     def _referred(self, reference: Reference) -> Tensor | None:

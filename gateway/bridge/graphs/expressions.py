@@ -6,7 +6,7 @@
 | `$forward.temperature` | the output `temperature` of the step `forward` |
 | `[0.1, 0.2]`, `3`, `"text"` | a constant; `"$$x"` is the text `$x` |
 | `{sum: [$a.y, $b.y], weights: [1, 2]}` | a transform |
-| `{first: [$a.y, $b.y]}` | the first of these values that exists: steps that do not run have no outputs |
+| `{first: [$a.y, $b.y]}` | the first of these values that exists (steps that do not run have no outputs) |
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -113,7 +113,7 @@ class Condition:
     to: Scalar
 
     def holds(self, found: object) -> bool:
-        """Return True if the condition holds for `found`, the parameter or value, which is None if it is missing."""
+        """Return True if the condition holds for `found`, which is the parameter or value, or None if it is missing."""
         return _COMPARISONS[self.comparison](found, self.to)
 
 
@@ -198,7 +198,7 @@ class Graph:
         return {name: step for name, step in self.steps.items() if name in wanted}
 
     def waits_for(self, steps: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return the dependencies of each of `steps`, by step name."""
+        """Return the dependencies of each step in `steps`, by step name."""
         return {name: self.steps[name].waits_for for name in steps}
 
 

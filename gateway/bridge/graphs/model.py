@@ -1,4 +1,4 @@
-"""GraphModel handles requests for a graph, like a backend. `assembly.graphs` creates it.
+"""GraphModel handles requests for a graph, like a backend. `assembly.routers` creates it.
 
 The gateway itself sends the requests of the steps (`calls`). The requests take routes like client requests, but have
 the graph's permissions instead of the client's. The steps have the client's deadline, and end when the client
@@ -148,7 +148,8 @@ class GraphModel:
         return {each.name: self.graph.outputs[each.name] for each in request.outputs}
 
     def _inputs(self, request: Request) -> Mapping[str, Tensor]:
-        """Return the tensors of a request, by name. Raise GatewayError if they do not match the graph's inputs."""
+        """Return the tensors of a request, by name. Raise GatewayError if the tensors do not match the graph's
+        inputs."""
         given = {each.name: each for each in request.inputs}
         rows = -1
         for name, spec in self._specs.items():
@@ -224,8 +225,8 @@ class GraphModel:
     def _vector(
         self, given: Mapping[str, Tensor], name: str, rows: int | None, of: TensorSpec | Tensor
     ) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-        """Return the vector `name`, or an empty vector if it is missing. Raise GatewayError if its length differs from
-        the length of a tensor of the type `of`."""
+        """Return the vector `name`, or an empty vector if `name` is missing. Raise GatewayError if the vector's length
+        differs from the length of a tensor of the type `of`."""
         if name not in given:
             return np.zeros(0)
         tensor = given[name]
@@ -326,7 +327,7 @@ class StepSignatures:
         return self._kept
 
     async def _asked_for_all(self, ask: Ask, request: Request) -> None:
-        """Run the queries once for all requests that arrive before they end.
+        """Run the queries once for all requests that arrive before the queries end.
 
         Raises the errors of the queries, or GatewayError (DEADLINE_EXCEEDED) if the deadline of this request has
         passed."""
@@ -346,7 +347,7 @@ class StepSignatures:
             del self._asking[ask]
 
     def _is_current(self, ask: Ask, asking: "asyncio.Task[None] | None") -> bool:
-        """Return True if nothing was forgotten since a query started."""
+        """Return True if no types were forgotten since the query started."""
         return asking is not None and self._asking.get(ask) is asking
 
     def _too_late(self) -> GatewayError:

@@ -20,7 +20,7 @@ class UnknownSignatureError(GraphError):
 
 
 class Types:
-    """The types in a graph. `signatures` contains, by step, the signature of the model that the step calls.
+    """The types in a graph. `signatures` contains the signatures of the models that the steps call, by step.
 
     `signatures` does not contain steps whose models have unknown inputs and outputs. The tensors of these steps cannot
     be checked."""

@@ -176,7 +176,7 @@ PAUSE = 60.0
 class LoadReports:
     """Records the loads in the replies from all current endpoints of `choice`.
 
-    The load is the value of `metric` in each report or, if `metric` is empty, the value that `orca.load` prefers."""
+    The load is the value of `metric` in each report or, if `metric` is empty, the value that `load_in` prefers."""
 
     def __init__(
         self,

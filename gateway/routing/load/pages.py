@@ -50,7 +50,7 @@ class PageMeter(typing.Protocol):
 
     def steps(self, page: bytes, asked: "Asked", loads: ReportedLoads) -> Generator[None, None, None]:
         """Record the load of an endpoint from a page, in short steps between which other tasks can run. Raises
-        DecodeError."""
+        DecodeError if the page is malformed."""
 
 
 class TritonPageMeter:
@@ -95,7 +95,7 @@ class Page:
 class Asking:
     """The settings for fetching pages.
 
-    - `page`: Returns the Page of an endpoint, or raises ValueError if the endpoint does not have one.
+    - `page`: Returns the Page of an endpoint, or raises ValueError if the endpoint has no page.
     - `meter`: Creates the PageMeter of an endpoint.
     - `interval`: The time between two fetches, in seconds.
     - `timeout`: The time limit for one fetch, in seconds.
@@ -120,7 +120,7 @@ class _Server:
 
 class LoadPages:
     """Fetches the pages of the backend's current endpoints, and records their loads. At most one fetch per endpoint is
-    in progress. `randomly` returns numbers from 0 to 1."""
+    in progress. `randomly` returns random numbers from 0 to 1."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class LoadPages:
             await asyncio.sleep(self.round())
 
     def round(self) -> float:
-        """Fetch the pages that are due. Return the seconds until the next round."""
+        """Fetch the pages that are due. Return the time until the next round, in seconds."""
         now, following = self._clock(), self._clock() + self._asking.interval
         endpoints = self._backend.endpoints
         for gone in self._servers.keys() - set(endpoints):

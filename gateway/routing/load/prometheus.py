@@ -42,7 +42,7 @@ LONGEST_LINE = 8192
 """The maximum length of a parsed line, in bytes."""
 MOST_SAMPLES = 50_000
 """The maximum number of samples of the given metrics in one page. A server with five thousand models has thirty
-thousand.
+thousand samples.
 """
 
 # The labels, the value, a timestamp, and an OpenMetrics exemplar. Go's ParseFloat accepts more number formats, but no
@@ -174,12 +174,11 @@ METRICS = (PENDING, ANSWERED, TOOK, WAITED, GPU)
 
 MICRO = 1e-6
 CALLS = 500.0
-"""The time per call is the mean over about this number of recent calls.
-
-With fewer calls, the mean would depend too much on chance.
+"""The approximate number of recent calls over which the time per call is averaged. With fewer calls, the mean would
+depend too much on chance.
 """
 FADING_SECONDS = 170.0
-"""The weight of call times also decays with time, to 37 percent in this number of seconds.
+"""The time in which the weight of call times decays to 37 percent, in seconds.
 
 As a result, a server that receives no calls because its last calls were slow eventually counts like the other servers
 again.
@@ -217,8 +216,8 @@ def read_triton(page: bytes) -> Generator[None, None, TritonPage]:
 
 @frozen
 class TritonLoad:
-    """A server's current calls, the number that can run in parallel (1 or more), and, as decaying sums, its answered
-    calls and their seconds of work."""
+    """A server's current calls, the number of calls that can run in parallel (1 or more), and, as decaying sums, the
+    answered calls and their seconds of work."""
 
     calls: float
     at_once: float
@@ -238,7 +237,8 @@ class TritonMeter:
         self._at_once = 1.0
 
     def load(self, page: TritonPage, at: float, in_flight: float) -> TritonLoad:
-        """Return the load from a page that arrived at the time `at`, when this gateway had `in_flight` calls there."""
+        """Return the load from a page that arrived at the time `at`, when this gateway had `in_flight` calls on the
+        server."""
         self._add(page, at)
         # Average over a long time, because a call of ten seconds counts fully in the second in which it ends.
         ran = self._busy / self._passed if self._passed else 0.0

@@ -11,8 +11,8 @@ combines:
 | use: the fraction of a processor, a GPU or a cache that is in use | calls in flight * per_call | use / calls answered per second | per_call |
 
 Use does not reveal a queue: a server with a hundred waiting calls is as busy as a server with two. Therefore, the use
-determines only how much of the server one call per second takes (like gRFC A58). The number of calls is the number of
-calls in flight.
+determines only the share of the server that one call per second takes (like gRFC A58). The number of calls is the
+number of calls in flight.
 """  # noqa: E501
 
 import typing
@@ -83,7 +83,7 @@ class ReportedLoads:
         self._sum = 0.0
         """The sum of `per_call` over all endpoints."""
         self._times: dict[Hashable, tuple[float, float]] = {}
-        """For each endpoint: the number of calls with a known time, and their total time in seconds."""
+        """For each endpoint, the number of calls with a known time, and their total time in seconds."""
         self._calls, self._seconds = 0.0, 0.0
         """The sums of `_times` over all endpoints."""
 
@@ -130,7 +130,7 @@ class ReportedLoads:
         self._note(endpoint, max(calls, endpoint.in_flight), 1.0, 1.0)
 
     def note_use(self, endpoint: Loaded, use: float) -> None:
-        """Record the server's use, which is 0 or more, in any unit.
+        """Record the server's use, a number from 0 in any unit.
 
         The load stays unknown until the server has answered calls."""
         known = self._uses.get(endpoint)

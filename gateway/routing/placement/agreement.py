@@ -50,7 +50,7 @@ class LoadCoordinator(Protocol):
         """Release the claim after the load has ended."""
 
     async def close(self) -> None:
-        """Close the LoadCoordinator. Do not call `claim` afterwards."""
+        """Close the LoadCoordinator. Do not call `claim` afterward."""
 
 
 class LocalCoordinator:
@@ -111,7 +111,7 @@ class RedisClient(Protocol):
 class RedisAgreement:
     """A LoadCoordinator that uses leases.
 
-    `fleet` is a name that all gateways in front of the same servers share, and that other groups do not use."""
+    `fleet` is a name that all gateways in front of the same servers share and that no other group uses."""
 
     is_shared = True
 
@@ -129,7 +129,7 @@ class RedisAgreement:
         self._name = token_hex(8)
         self._renewals: dict[str, asyncio.Task[None]] = {}
         self._asks_from = 0.0
-        """The gateway does not use Redis before this time."""
+        """The time before which the gateway does not use Redis."""
         self._fails = False
 
     async def claim(self, model: str, address: str) -> bool:

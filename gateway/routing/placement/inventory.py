@@ -256,7 +256,7 @@ class InventoryRefresher:
         self._news = asyncio.Event()
         self.on_lost: Callable[[Endpoint, tuple[str, ...]], None] = lambda endpoint, models: None
         self.comparison: SignatureComparison | None = None
-        """Compares the signatures that servers report. If it is None, signatures are not compared."""
+        """Compares the signatures that servers report. If this attribute is None, signatures are not compared."""
         self.errors: dict[Endpoint, GatewayError] = {}
         """For each endpoint that did not report its models, the reason."""
 
@@ -296,7 +296,7 @@ class InventoryRefresher:
             asking.cancel()
 
     def round(self) -> float:
-        """Query the endpoints that are due. Return the seconds until the next round."""
+        """Query the endpoints that are due. Return the time until the next round, in seconds."""
         now = self._clock()
         following = now + self._interval
         for endpoint in self._placements.stocks:

@@ -78,7 +78,7 @@ class Loader:
         """The models that no server has and that calls wait for, in order of arrival."""
         self._running: set[asyncio.Task[Any]] = set()
         self._is_due = False
-        """True if `advance` is already scheduled."""
+        """True if `_advance` is already scheduled."""
         self._came_back: set[Endpoint] = set()
         self._loop: asyncio.Task[None] | None = None
         self.takes_models: Callable[[Endpoint], bool] = _answers
@@ -293,7 +293,7 @@ class Loader:
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # the error is in the log, and waiting callers get it
+            task.exception()  # the error is in the log, and waiting callers receive it
             self.advance_soon()
 
     async def _surviving(self, doing: Coroutine[Any, Any, None]) -> None:

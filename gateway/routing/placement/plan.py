@@ -1,12 +1,12 @@
-"""Decides where to load a model and which models to unload for it.
+"""Decides where to load a model and which models to unload to make room.
 
 This module does not query servers or change the table.
 
 - The server with the largest free capacity loads the model. If several servers have the same free capacity, the first
 one in rendezvous order loads it.
 - If no server has enough free capacity, the gateway unloads models on the server whose least recently used models have
-  been unused the longest. It first unloads surplus copies, which the calls do not need. A model with calls in flight or
-  waiting calls stays loaded.
+been unused for the longest time. It first unloads surplus copies, which the calls do not need. A model with calls in
+flight or waiting calls stays loaded.
 - A pinned model, or a model that was loaded less than `min_stay` seconds ago, is never unloaded to make room.
 - If a client's models use more than its `share` of a server, its new models replace only its own models. A model
   belongs to a client if that client's call caused the load, and no other client has called it there since.
@@ -65,7 +65,7 @@ class LoadSettings:
         return any(fnmatchcase(model, glob) for glob in self.pinned)
 
     def size(self, model: str) -> int:
-        """Return the size of a model in bytes; 0 if unknown."""
+        """Return the size of a model in bytes, or 0 if the size is unknown."""
         if not self.sizes:
             return 0
         return next((size for glob, size in self.sizes.items() if fnmatchcase(model, glob)), 0)
@@ -125,7 +125,7 @@ class Capacity:
         return settings.memory is not None and size + settings.size(model) > settings.share * settings.memory
 
     def fits(self, model: str) -> bool:
-        """Return whether there is capacity for one more model."""
+        """Return whether the server has capacity for one more model."""
         settings = self._settings
         if settings.max_models is not None and self.count >= settings.max_models:
             return False
@@ -152,8 +152,8 @@ class Capacity:
 
 
 class ServerCapacities:
-    """The capacity of all servers at one point in time, and decisions based on it. `now` is on the backend's clock.
-    `takes_models` returns whether models can be loaded on an endpoint."""
+    """The capacity of all servers at one point in time, and decisions based on it. `now` is a time on the backend's
+    clock. `takes_models` returns whether models can be loaded on an endpoint."""
 
     def __init__(
         self, table: Placements, settings: LoadSettings, now: float, takes_models: Callable[[Endpoint], bool]
@@ -203,7 +203,7 @@ class ServerCapacities:
         return min(steps, key=self._cost, default=None)
 
     def step_at(self, placement: Placement, endpoint: Endpoint) -> LoadStep | None:
-        """Return the step that loads a model on this endpoint if there is enough free capacity."""
+        """Return the step that loads a model on this endpoint if the endpoint has enough free capacity."""
         if endpoint not in self._candidates(placement) or not self.at[endpoint].fits(placement.model):
             return None
         return LoadStep(placement, endpoint)
@@ -314,7 +314,7 @@ def candidates(
 def can_be_unloaded(placement: Placement, place: ModelReplica, now: float) -> bool:
     """Return True if a replica has no calls, and no calls wait for its model.
 
-    Replicas on drained servers always stay."""
+    Replicas on drained servers always stay loaded."""
     if place.endpoint.drain is not None:
         return False
     return place.state is ReplicaState.HELD and not place.in_flight and not placement.waiting and now >= place.until

@@ -39,9 +39,9 @@ class PlacedSlots:
     """The slots of the endpoints that have a request's model.
 
     - `placements`: The table that shows which endpoint has which model. After a reload, the new backend with the same
-      name takes it over.
+    name takes over the table.
     - `inventory`, `refresher`: Query the endpoints for their models.
-    - `loader`: Loads and unloads models; None if the protocol does not support this.
+    - `loader`: Loads and unloads models; None if the protocol does not support loading.
     - `is_on_demand`: True if a client's request causes the loader to load a model.
     - `ask`: Returns one endpoint's response to a request that takes no slot.
     """
@@ -87,7 +87,7 @@ class PlacedSlots:
             self.loader.stop()
 
     def replace(self, previous: Slots) -> None:
-        """See `Slots.replace`. The information about the servers stays."""
+        """See `Slots.replace`. Keep the information about the servers."""
         self.local.replace(previous)
         if not isinstance(previous, PlacedSlots) or previous.inventory.protocol is not self.inventory.protocol:
             return

@@ -129,12 +129,12 @@ class ModelReplica:
         self.state = state
         self.since = self.last_used = now
         self.moment = self.call_moment = moment
-        """The number of the table change that began its state, and the value of that number when the last finished call
-        was sent."""
+        """The number of the table change that began the current state. `call_moment` is the value that this number had
+        when the last finished call was sent."""
         self.versions: tuple[str, ...] = ()
         self.signature: str | None = None
-        """The inputs and outputs that the server reports; None if the server was not queried for them since it loaded
-        the model."""
+        """The inputs and outputs that the server reports; None if the server has not been queried for them since it
+        loaded the model."""
         self.why = ""
         self.until = 0.0
         self.failures = 0
@@ -209,7 +209,7 @@ class Placement:
         """The choice among the endpoints with the model; None if no endpoint has it, and before the first
         `Placements.chosen`."""
         self.by_version: Mapping[str, EndpointChoice] | None = None
-        """The choice for each version; None if all endpoints have the same versions or do not report versions."""
+        """The choice for each version; None if all endpoints have the same versions, or do not report versions."""
         self.calls = 0
         self.waiting = 0
         """The number of calls that wait for an endpoint with the model."""
@@ -249,7 +249,7 @@ class PlacementWatcher(Protocol):
     """The interface through which a table reports its changes."""
 
     def holds_more(self, endpoint: Endpoint) -> None:
-        """Handle a model that `endpoint` now has, too."""
+        """Handle a model that `endpoint` now also has."""
 
     def has_no_holder(self, placement: Placement) -> None:
         """Handle a model that all endpoints have lost."""
@@ -272,7 +272,7 @@ class Placements:
         self.models: dict[str, Placement] = {}
         """All models that an endpoint has or lists, by name."""
         self.stocks: dict[Endpoint, ServerInventory | None] = {}
-        """The last report of each endpoint; None if it has not responded yet."""
+        """The last report of each endpoint; None if the endpoint has not responded yet."""
         self._emptied: dict[Endpoint, set[str]] = {}
         """For each endpoint, the models that it has lost, whose replicas are removed with its next report."""
         self.moment = 0
@@ -530,7 +530,8 @@ class Placements:
         return True
 
     def placement(self, model: str) -> Placement:
-        """Return the Placement of a model, which an operator might have requested by name. Create it if necessary."""
+        """Return the Placement of a model, which an operator might have requested by name. Create the Placement if
+        necessary."""
         return self.models.get(model) or self.models.setdefault(model, Placement(model))
 
     def unknown(self) -> tuple[Endpoint, ...]:
