@@ -1,4 +1,4 @@
-"""Assembles a gateway from a Config. `runtime.app.gateway` runs it; this module opens no sockets."""
+"""Assembles a gateway from a Config. `runtime.app.gateway` runs the gateway; this module opens no sockets."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from gateway.routing.router import Router
 
 
 class RequestsInFlight:
-    """Counts requests in flight and waits until none are left."""
+    """Counts requests in flight, and waits until none are left."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -46,16 +46,16 @@ class RequestsInFlight:
             self._none.set()
 
     async def all_ended(self) -> None:
-        """Return when the number is 0."""
+        """Return when no requests are in flight."""
         await self._none.wait()
 
 
 class Assembly:
     """The backends and Routers of one Config.
 
-    A reload makes a second Assembly in the same `environment`. The second Assembly takes over from the `previous` one,
-    which closes after its last request. Building thousands of routes takes seconds. If `in_steps` is True, the caller
-    builds the Routers with `build_routes`, and the gateway can handle requests between the steps."""
+    A reload creates a second Assembly in the same `environment`. The second Assembly takes over from the `previous`
+    one, which closes after its last request. Building thousands of routes takes seconds. If `in_steps` is True, the
+    caller builds the Routers with `build_routes`, and the gateway can handle requests between the steps."""
 
     def __init__(
         self, config: Config, environment: Environment, previous: "Assembly | None" = None, *, in_steps: bool = False
@@ -66,7 +66,7 @@ class Assembly:
         self._previous = previous
         clock = environment.clock
         self.streams = RequestsInFlight()
-        """The messages in flight of streams."""
+        """The in-flight messages of streams."""
         self.authentication: Authentication = Authentication(
             config, clock, None if previous is None else previous.authentication
         )

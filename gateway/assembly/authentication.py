@@ -163,7 +163,7 @@ class Access:
                 self._use_keys()
 
     def end(self) -> None:
-        """Stop keeping the keys up to date. This has no effect before `begin`."""
+        """Stop keeping the keys up to date. A call before `begin` has no effect."""
         for issuer in self.issuers.values():
             issuer.end_use(self)
         if self.file is not None:
@@ -337,7 +337,7 @@ class ListenerAuthentication:
 
 
 def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
-    """Return the response for a listener error. Over HTTP, a 401 response states the expected credentials."""
+    """Return the response for a listener error. Over HTTP, a 401 response describes the expected credentials."""
     reply = exchange.refuse(error, protocol, message)
     if error.status is Status.UNAUTHENTICATED and isinstance(protocol.binding, HttpBinding):
         return replace(reply, headers=Headers((*reply.headers.raw, CHALLENGE)))
@@ -361,9 +361,9 @@ class Authentication:
         }
         """The authentication of each listener that requires credentials, by listener name."""
         self.of_admin = self._asked(None if config.admin is None else config.admin.auth)
-        """Authenticates clients of the status API; None if it requires no credentials."""
+        """Authenticates clients of the status API; None if the status API requires no credentials."""
         self.of_metrics = self._asked(None if config.health is None else config.health.auth)
-        """Authenticates clients of the metrics page; None if it requires no credentials."""
+        """Authenticates clients of the metrics page; None if the page requires no credentials."""
 
     def _asked(self, config: AdminAuthConfig | HealthAuthConfig | None) -> Asked | None:
         return None if config is None else (self.access.authenticator(config), self.access.wait_for_keys)

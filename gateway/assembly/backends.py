@@ -42,8 +42,7 @@ class EndpointPool:
         self.weights: dict[str, dict[Hashable, float]] = {
             name: {at.address: at.weight for at in each.endpoints} for name, each in config.backends.items()
         }
-        """For each backend, the weights of its endpoints, by endpoint key and by address as written in the
-        configuration."""
+        """For each backend, the weights of its endpoints, by endpoint key and by the address in the configuration."""
 
     def endpoint(self, found: Found, name: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
         """Return the Endpoint at this address. All backends with this protocol and address share it."""

@@ -1,7 +1,7 @@
 """The TLS certificates of listeners, ports and backends.
 
 When certificate files change, the gateway reloads them without a restart, and without closing connections. If the new
-files are unusable, it logs the error and continues to use the previous certificates.
+files are unusable, the gateway logs the error and continues to use the previous certificates.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from gateway.transports.tls import ClientTls
 log = logging.getLogger(__name__)
 
 WARNED = (timedelta(days=30), timedelta(days=7), timedelta())
-"""Remaining validity periods of a certificate at which the gateway logs a warning."""
+"""The remaining validity periods of a certificate at which the gateway logs a warning."""
 
 
 class Material:
@@ -117,7 +117,7 @@ class Certificates:
         return material.context
 
     def client(self, settings: BackendTlsConfig, alpn: str = "") -> ClientTls:
-        """Return the TLS settings for a backend's endpoints. This method raises the same errors as `server`."""
+        """Return the TLS settings for a backend's endpoints. Raises the same errors as `server`."""
         names = (alpn,) if alpn else ()
         make = partial(client_context, settings.files, verify=settings.verify, alpn=names)
         context = self._material((settings, names), settings.files, make).context

@@ -1,4 +1,4 @@
-"""Creates Connectors to servers, for the transport of the protocol."""
+"""Creates Connectors to servers, for the protocol's transport."""
 
 from collections.abc import Hashable
 

@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log, lines=60)  # HPC jobs start and end often, and each line is about a different server
 
 MOST_SHOWN = 10
-"""Maximum number of endpoints that a log line lists."""
+"""The maximum number of endpoints that a log line lists."""
 
 ParseAddress = Callable[[str], Any]
-"""Parses an address into a normalized EndpointKey, with `host` and `port`. All spellings of an address give equal keys.
-Raises ValueError for an invalid address."""
+"""Parses an address into a normalized EndpointKey, with `host` and `port`. All spellings of an address result in equal
+keys. Raises ValueError for an invalid address."""
 
 
 class Discovery:
@@ -129,7 +129,8 @@ class DiscoveredEndpoints:
         return update
 
     def _update(self) -> None:
-        """Add and remove endpoints. Endpoints are added first, to ensure that waiting calls always have an endpoint."""
+        """Add new endpoints, and then remove old ones. This order ensures that waiting calls always have an
+        endpoint."""
         found = frozenset().union(*self._found.values())
         addresses = sorted(found, key=lambda each: (each not in self._used, str(each)))[:MOST_ADDRESSES]
         wanted = dict.fromkeys([*self._fixed, *map(self._endpoint, sorted(addresses, key=str))])

@@ -60,8 +60,8 @@ class Connections:
 class Host:
     """The process in which one Assembly replaces another on each reload.
 
-    `fleets` contains the model servers that the process starts, or is None. `own_addresses` are the addresses that the
-    gateway has bound."""
+    `fleets` contains the model servers that the process starts, or is None. `own_addresses` contains the addresses that
+    the gateway has bound."""
 
     shared: SharedEndpoints = field(default_factory=SharedEndpoints)
     part: GatewayPart = WHOLE

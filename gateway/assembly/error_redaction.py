@@ -126,7 +126,7 @@ def _steps(text: str) -> str:
 _STEP = re.compile(r"(step '[A-Za-z_][A-Za-z0-9_-]*') \(model (?:'[^']*'|\"[^\"]*\")\): ")
 _STEPS = re.compile(f"(?:{_STEP.pattern})+")
 _IN_STEP = re.compile(r"\bstep '|: steps\.")
-"""Matches error messages about a graph step."""
+"""A pattern for error messages about a graph step."""
 
 
 def _models_of_steps(config: Config) -> frozenset[str]:
@@ -137,8 +137,8 @@ def _models_of_steps(config: Config) -> frozenset[str]:
 
 
 def _hosts_and_paths(address: str) -> set[str]:
-    """Return the address without its scheme, and also without its path: `host:port`, or the path of a unix socket. Omit
-    a host name without a port."""
+    """Return the address without its scheme, and without its scheme and path: `host:port`, or the path of a unix
+    socket. Omit a host name without a port."""
     _, separator, rest = address.partition("://")
     place = rest if separator else address
     return {place, place.split("/")[0]} - {""}

@@ -5,8 +5,8 @@ A form is either built into the package or declared in a configuration.
 Equal descriptions are compiled only once. Therefore, a reload that does not change a form keeps its protocol.
 
 Most parts of the gateway and its tools look up protocols in this module: `spoken` returns the protocols for a
-configuration, `with_forms` for a configuration and other protocols than the installed ones, and `known` without a
-configuration.
+configuration. `with_forms` returns the protocols for a configuration and other protocols than the installed ones.
+`known` returns the protocols without a configuration.
 """
 
 import json
@@ -106,7 +106,7 @@ def with_forms(protocols: Mapping[str, Protocol], config: "Config") -> dict[str,
 
 
 def spoken(config: "Config") -> dict[str, Protocol]:
-    """Return all protocols of a configuration: the installed protocols and its forms."""
+    """Return all protocols for a configuration: the installed protocols, and the forms in the configuration."""
     return with_forms(registry.protocols(), config)
 
 

@@ -29,7 +29,8 @@ FETCH_SECONDS = 5.0
 """The time limit for a key lookup, and for a request that waits for the lookup, in seconds."""
 
 LEAST_SECONDS = 10.0
-"""Minimum time between two lookups, in seconds. It limits lookups when clients send many tokens with unknown keys."""
+"""Minimum time between two lookups, in seconds. It limits the number of lookups when clients send many tokens with
+unknown keys."""
 
 MAX_BYTES = 2**20
 """Maximum size of a JWKS or a discovery document, in bytes."""
@@ -78,7 +79,7 @@ class IssuerKeys:
             await asyncio.sleep(self.config.refresh if self.keys else min(self.config.refresh, LEAST_SECONDS))
 
     def lookup(self) -> "asyncio.Task[None] | None":
-        """Return the running lookup, or start one. Return None if the last lookup was too recent."""
+        """Return the running lookup, or start a lookup. Return None if the last lookup was too recent."""
         if self._lookup is None and self._clock() - self._looked_at < LEAST_SECONDS:
             return None
         return self._begin_lookup()

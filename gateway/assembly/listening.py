@@ -1,4 +1,4 @@
-"""Starts listeners and explains why an address cannot be bound."""
+"""Starts listeners, and reports the reason if an address cannot be bound."""
 
 import os
 from collections.abc import Iterator, Sequence

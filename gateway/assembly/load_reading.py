@@ -38,7 +38,7 @@ def reported_loads(config: BackendConfig, clock: Callable[[], float]) -> Reporte
 
 def own_headers(config: BackendConfig, protocol: Protocol) -> tuple[tuple[bytes, bytes], ...]:
     """Return the headers that request a load report, for every request to the backend's servers. gRPC servers send
-    reports without a request."""
+    reports without such headers."""
     is_asked = config.balance == LEAST_LOAD and config.load is not None and config.load.kind == "orca"
     return (orca.REQUEST_HEADER,) if is_asked and protocol.transport == "http" else ()
 

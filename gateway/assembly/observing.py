@@ -1,4 +1,4 @@
-"""Collects request records for the status API's counters, the access log, the payload log, metrics and tracing."""
+"""Collects request records for the status API's counters, the access log, the payload log, metrics, and tracing."""
 
 import asyncio
 import os
@@ -83,7 +83,7 @@ SECONDS_FOR_LAST_SPANS = 5.0
 
 
 class Observing:
-    """The observers of a gateway. They outlive its configurations."""
+    """The observers of a gateway. They exist longer than any one of its configurations."""
 
     def __init__(self, certificates: Certificates) -> None:
         self.observers: list[Observer] = []

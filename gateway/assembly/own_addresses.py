@@ -28,9 +28,9 @@ async def resolved(host: str) -> frozenset[Ip]:
 
 def why_own(place: Any, own: Iterable[str], named: frozenset[Ip] = frozenset()) -> str:
     """Return the reason why an address, with `host` and `port` or the `path` of a unix socket, belongs to the gateway
-    itself. The reason is empty if the address does not. `own` contains the addresses that the gateway has bound, and
-    `named` contains the known addresses of the host name. Other host names are not resolved, except names of this
-    machine."""
+    itself. If the address does not belong to the gateway, the reason is empty. `own` contains the addresses that the
+    gateway has bound, and `named` contains the known addresses of the host name. Other host names are not resolved,
+    except names of this machine."""
     for address in own:
         if _is_at(place, address, named):
             return f"it is the gateway's own address {address}"

@@ -29,7 +29,7 @@ class ProcessLoad:
 
 
 class WorkerTotals(typing.Protocol):
-    """Totals of the reports of all workers."""
+    """The totals of all workers' reports."""
 
     @property
     def graph_steps(self) -> Mapping[tuple[str, str], Counter[str]]:
@@ -51,7 +51,7 @@ class WorkerTotals(typing.Protocol):
 class Workers(typing.Protocol):
     """The workers of a supervisor.
 
-    The supervisor's own part of the gateway reports their state and forwards operator actions to them."""
+    The supervisor's part of the gateway reports the workers' state, and forwards operator actions to the workers."""
 
     @property
     def totals(self) -> WorkerTotals:
@@ -105,7 +105,7 @@ class GatewayPart:
     prepare: Callable[[Any], None] | None = None
     """A callback that receives each new Assembly."""
     workers: Workers | None = None
-    """The workers that this process starts. If it is None, reports and actions cover only this process."""
+    """The workers that this process starts. If this field is None, reports and actions cover only this process."""
 
 
 WHOLE = GatewayPart()

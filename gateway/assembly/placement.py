@@ -73,8 +73,8 @@ def placed_slots(
     names: Iterable[str],
     new_choice: Callable[[], EndpointChoice],
 ) -> PlacedSlots:
-    """Return the slots of a placed backend, including its table of models and the task that refreshes it. `names` are
-    the model names in routes."""
+    """Return the slots of a placed backend, including its table of models and the task that refreshes it. `names`
+    contains the model names in routes."""
     protocol, clock = sender.protocol, local.clock
     inventory = Inventory(protocol, sender.target_of, tuple(names))
     placements = Placements(local.name, new_choice, clock)
@@ -91,7 +91,7 @@ def placed_slots(
 
 
 def agreement(keys: AgreementConfig | None) -> LoadCoordinator:
-    """Return a coordinator for model loading, which prevents conflicts if several gateways share the servers."""
+    """Return a coordinator for model loading. It prevents conflicts if several gateways share the servers."""
     if keys is None:
         return LocalCoordinator()
     from redis.asyncio import Redis

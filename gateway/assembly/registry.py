@@ -1,6 +1,6 @@
 """Finds the installed protocols, policies and transports by scanning their packages.
 
-To add a protocol, policy or transport, put its files in the right folder. No list must be updated.
+To add a protocol, policy or transport, put its files in the right folder. You do not need to update a list.
 """
 
 import inspect

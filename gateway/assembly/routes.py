@@ -52,8 +52,8 @@ def route_settings(config: RouteConfig) -> RouteSettings:
 
 
 class VersionConditions:
-    """The `match` conditions that specify one version of a model, by model. They determine the versions that clients
-    can request."""
+    """The `match` conditions that specify one version of a model, by model. These conditions determine the versions
+    that clients can request."""
 
     def __init__(self, routes: Iterable[RouteConfig]) -> None:
         self._by_model: dict[str, list[MatchConfig]] = {}
@@ -81,7 +81,7 @@ class VersionConditions:
 
 
 def rewritten(config: RouteConfig) -> Rewritten:
-    """Return the backend's name for a route's models, or the rule that derives it."""
+    """Return the backend's name for a route's models, or the rule that derives the name."""
     glob, template = config.match.model, config.rewrite.model
     if template is None:
         return None
@@ -136,7 +136,7 @@ def reach_of_messages(config: Config, names: Iterable[str], protocols: Mapping[s
 
 
 _IDS = frozenset({ID_HEADER, TRACE_HEADER, *TRACE_HEADERS})
-"""Headers that distinguish requests and do not affect any response."""
+"""The headers that distinguish requests but do not affect responses."""
 
 
 def policy_states(
@@ -167,8 +167,8 @@ def route(
     joins_versions: bool = False,
 ) -> Route:
     """Return a Route to `bridges`, which contains one Bridge to each backend for each client protocol. A Destination is
-    created at its first request, because of thousands of routes, few might ever receive requests for derivatives, or
-    requests in every protocol."""
+    created at its first request: if a gateway has thousands of routes, few of them ever receive requests for
+    derivatives, or requests in every protocol."""
 
     def own(name: str) -> Destination:
         return destination([(each, each.stream) for each in bridges[name]], name, None)

@@ -1,6 +1,6 @@
 """Connects backends to the fleets (sets of started servers) that run their servers.
 
-A fleet keeps running if a reload does not change it.
+If a reload does not change a fleet, the fleet continues to run.
 """
 
 import asyncio
@@ -138,7 +138,7 @@ class ServedBackend:
             self._wiring.release(endpoint)
 
     def fail_waiting(self, text: str, detail: str) -> None:
-        """Make all waiting calls fail."""
+        """Fail all waiting calls."""
         for _, slots in self.in_use:
             slots.fail_waiting(text, detail)
 
@@ -227,7 +227,7 @@ def settings_of(name: str, config: ServersConfig) -> ServersSettings:
 
 
 def open_engine(settings: ServersSettings) -> tuple[Engine, float]:
-    """Return the engine and its polling interval in seconds.
+    """Return the engine, and its polling interval in seconds.
 
     Raises:
         EngineError: the engine does not exist or does not work.

@@ -53,8 +53,8 @@ class ListenerStatistics:
     def record_exchanges(self, exchanges: Exchanges) -> Exchanges:
         """Wrap `exchanges` to record each request, except requests for the metrics page itself.
 
-        A request counts as failed if its status is 400 or above, or if the client disconnected. The latency of a stream
-        includes its last message."""
+        A request counts as failed if its status is 400 or higher, or if the client disconnected. The latency of a
+        stream ends with its last message."""
 
         def exchange(message: Message, protocol: Protocol) -> EventualReply:
             if message.pattern in protocol.http.pages:

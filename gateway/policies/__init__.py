@@ -18,13 +18,13 @@ the gateway closes it at the end. If MyState is a SharedState, all `workers` sha
 - `METRICS`: a StateMetric for each metric that is computed from the state. With several workers, the gateway adds their
 values.
 
-`Settings` can set these class attributes, which `gateway check` uses:
+`Settings` can have these class attributes, which `gateway check` uses:
 
-- `passes_unread = True`: the policy does not read content, and therefore calls can be relayed without decoding;
+- `passes_unread = True`: calls can be relayed without decoding, because the policy does not read content;
 - `bounds_time = True`: the policy ends calls that take too long;
 - `repeats = "unsent"` or `"sent"`: the policy sends calls again. Without `safe: true` on the backend, a policy with
-  "sent" has no effect, which is an error. A policy with "unsent" still repeats calls that were not sent; its missing
-  `safe` is only a warning;
+  "sent" has no effect, which is an error. A policy with "unsent" still repeats calls that were not sent; in this case,
+  a missing `safe` causes only a warning;
 - `needs_safe = "answers equal calls with one call"`: the action for which the policy requires `safe: true` on the
 backend, as a phrase for the error about a missing `safe`;
 - `other_backends = ("backend", ...)`: the keys that contain names of additional backends. Only routes can have this

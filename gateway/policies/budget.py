@@ -11,7 +11,7 @@ additional call."""
 
 
 class Budget:
-    """Limits the additional calls that a policy makes: at most `share` for each client call of the last 10 to 20 s,
+    """Limits the additional calls that a policy makes: at most `share` for each client call in the last 10 to 20 s,
     plus `least`.
 
     Without a budget, a server that fails because it is overloaded would receive several times as many calls."""

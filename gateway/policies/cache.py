@@ -1,7 +1,7 @@
-"""The policy `cache: {bytes: 1073741824, seconds: 3600}`: equal calls get the same stored response, and of several
-equal calls in flight, only one is sent.
+"""The policy `cache: {bytes: 1073741824, seconds: 3600}`: equal calls receive the same stored response. If several
+equal calls are in flight, only one is sent.
 
-Two calls are equal if no server could distinguish them (`cached_answers.request_key`). On a backend, requests have the
+Two calls are equal if no server can distinguish them (`cached_answers.request_key`). On a backend, requests have the
 model's names, datatypes and shapes. Therefore, calls from different client protocols can be equal.
 
 The policy requires `safe: true` on the backend. Calls of sequences, streams, and metadata queries pass through. Errors
@@ -127,8 +127,8 @@ class SharedCall:
                 each.set_result(found)
 
     def ended(self, task: "asyncio.Task[None]") -> None:
-        """Handle the end of the task. If it was cancelled from outside, for example because the gateway is stopping,
-        cancel all waiting calls."""
+        """Handle the end of the task. If the task was cancelled from outside, for example because the gateway is
+        stopping, cancel all waiting calls."""
         if task.cancelled():
             for each in self.waiting:
                 each.cancel()
@@ -164,7 +164,7 @@ class Cache(PolicyState):
             )
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
-        """Keep the counts. Keep the responses unless they could differ now. See PolicyState."""
+        """Keep the counts. Keep the responses unless new responses could differ from them. See PolicyState."""
         if is_unchanged:
             self.store, self.outcomes = before.store, before.outcomes
 

@@ -34,7 +34,7 @@ _OF_MESSAGE = frozenset(field_names(Message))
 
 def request_key(request: Request, more: tuple[object, ...] = ()) -> bytes:
     """Return the SHA-256 digest of `more` and of everything in `request` that a server receives. Two requests have the
-    same key only if a server cannot distinguish them.
+    same key only if a server cannot distinguish between them.
 
     Tensors are compared as bytes: 0.0 differs from -0.0, and two NaNs with different payloads differ. The key excludes
     the caller, the time, the id and the deadline. SHA-256 is the fastest strong hash on most processors, which have
@@ -129,8 +129,8 @@ class CachedAnswer:
 
 
 class AnswerStore:
-    """Responses by request key. If they would use more than `capacity` bytes, the store evicts the least recently used
-    ones (LRU). It does not return responses that are older than `seconds`."""
+    """Responses by request key. If the responses would use more than `capacity` bytes, the store evicts the least
+    recently used ones (LRU). It does not return responses that are older than `seconds` seconds."""
 
     def __init__(self, capacity: int, seconds: float, clock: Callable[[], float]) -> None:
         self.capacity = capacity
@@ -205,7 +205,8 @@ class AnswerStore:
 
 
 VERSION = b"gateway-cache-1\n"
-"""Version of the format of stored responses. Change it when you change the format or the meaning of `request_key`."""
+"""The format version of stored responses. Change this number when you change the format or the meaning of
+`request_key`."""
 MOST_WRITES = 32
 """Maximum number of responses that are sent to the server in parallel. Additional responses are not stored there."""
 
@@ -315,7 +316,7 @@ class SharedAnswers:
         self._largest = largest
         self._now = now
         self._has_to_forget = False
-        """True from the moment when all responses must be removed until the server has removed them."""
+        """True from the time at which all responses must be removed until the server has removed them."""
         self._writes: set[asyncio.Task[Any]] = set()
 
     async def get(self, key: bytes) -> tuple[tuple[Response, float] | None, bytes | None]:

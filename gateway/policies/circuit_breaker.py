@@ -27,7 +27,7 @@ this number, the models with the oldest last failure are forgotten."""
 LONGEST = 8
 """The maximum time that a circuit stays open, as a multiple of its `seconds`."""
 TRIAL_SECONDS = 1.0
-"""Retry delay, in seconds, in the errors for calls that are rejected during a trial."""
+"""The retry delay in errors for calls that are rejected during a trial, in seconds."""
 
 
 class CircuitState(Enum):
@@ -68,7 +68,7 @@ class Circuit:
         self._row = 0
         self._openings = 0
         self._recent: deque[bool] = deque(maxlen=rules.calls)
-        """For each of the last calls, True if it failed."""
+        """For each of the last calls, True if the call failed."""
 
     @property
     def is_flawless(self) -> bool:
@@ -122,8 +122,8 @@ class Circuit:
 
 
 class Circuits:
-    """The circuits of models that have failed recently. A model without failures has no circuit, and a call to it costs
-    only one lookup.
+    """The circuits of models that have failed recently. A model without failures has no circuit; a call to this model
+    costs only one lookup.
 
     `changed` is called with the model and its Circuit when a circuit opens or closes."""
 

@@ -21,8 +21,8 @@ from gateway.core.tensors import Shape, Tensor
 class Tolerance:
     """The maximum distance at which two floats count as equal.
 
-    An element equals the expected element if their distance is at most `atol + rtol * |expected|`, or if at most `ulp`
-    steps are between them. If all limits are 0, values must be identical.
+    Two elements are equal if their distance is at most `atol + rtol * |expected|`, or if it is at most `ulp` steps. If
+    all limits are 0, values must be identical.
 
     The tolerance applies to floats. Integers, BOOL, BYTES and infinities must be identical. `nan` determines whether
     NaN is `equal` to NaN or `different` from all values. 0 and -0 are equal."""
@@ -42,7 +42,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 PIECE = 2**16
 """The number of elements that are compared in one step."""
 LONGEST_VALUE = 64
-"""Maximum number of characters shown of a value."""
+"""The maximum number of characters that are shown of a value."""
 
 
 @frozen
@@ -174,8 +174,8 @@ def _compare_piece(
 def _are_floats_apart(
     expected: Array, actual: Array, places: Array, tolerance: Tolerance, datatype: Datatype, found: _Found
 ) -> Array:
-    """Return, for each pair of elements, whether they differ by more than the tolerance. All pairs have different bits
-    or contain NaN."""
+    """For each pair of elements, return whether the two differ by more than the tolerance. All pairs have different
+    bits or contain NaN."""
     old, new = expected.astype(np.float64), actual.astype(np.float64)
     is_finite = np.isfinite(old) & np.isfinite(new)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
@@ -241,11 +241,11 @@ NO_ANSWER = frozenset(
 MOST_OUTPUTS = 16
 """Maximum number of differing outputs in a Difference."""
 LONGEST_SHOWN_NAME = 100
-"""Maximum number of characters shown of an output's name."""
+"""The maximum number of characters that are shown of an output's name."""
 
 
 class DifferenceKind(StrEnum):
-    """The part in which two responses differ. Metrics and logs use these words."""
+    """The part in which two responses differ. The values are the words in metrics and logs."""
 
     STATUS = "status"
     MISSING = "missing output"
@@ -280,9 +280,9 @@ class OutputDifference:
 
 @frozen
 class Difference:
-    """The difference between a response and the expected response. `status` contains the expected and the actual status
-    if they differ. `outputs` contains at most MOST_OUTPUTS outputs that differ. `kinds` contains the kinds of
-    differences in all outputs."""
+    """The difference between a response and the expected response. If the statuses differ, `status` contains the
+    expected and the actual status. `outputs` contains at most MOST_OUTPUTS outputs that differ. `kinds` contains the
+    kinds of differences in all outputs."""
 
     kinds: frozenset[DifferenceKind]
     status: tuple[Status, Status] | None = None
@@ -298,7 +298,7 @@ class Difference:
 def compare(
     expected: Outcome, actual: Outcome, tolerance: Tolerance = EXACT, *, by_position: bool = False, shown: int = 1
 ) -> Difference | None:
-    """Return the difference of `actual` from `expected`, or None if they are equal.
+    """Return the difference between `actual` and `expected`, or None if they are equal.
 
     Errors are equal if their statuses are equal, because each server uses its own messages. Outputs are paired by name.
     They are paired by position if `by_position` is True, or if a response contains unnamed outputs or two outputs with

@@ -45,7 +45,7 @@ class Settings(Documented):
 
     @property
     def not_shared(self) -> bool:
-        """True if the limit is adaptive, because each worker would derive its own limit from its own calls."""
+        """True if the limit is adaptive. Each worker would otherwise derive its own limit from its own calls."""
         return self.calls is not None
 
     @model_validator(mode="after")
@@ -203,16 +203,16 @@ class Gradient:
     """An adaptive limit on the calls in flight, between `least` and `most`, derived from the gradient of their latency.
 
     A server queues calls that it cannot run in parallel, and their latency grows. `Gradient` compares the current
-    latency with the server's latency when it is not busy, and lowers the limit in the same proportion:
+    latency with the latency of the server when it is not busy (`usual`), and lowers the limit in the same proportion:
 
         gradient = TOLERANCE * usual / now, between 1/2 and 1
         limit = limit * gradient + sqrt(limit), smoothed
 
     The square root is the allowed queue length, and lets the limit grow. The algorithm is Netflix's concurrency-limits
     (`Gradient2Limit`), with one difference. In Netflix's algorithm, the usual latency is an average over all calls. If
-    a server stays overloaded, this average rises with the latency, and the limit grows without bound. Here, the usual
-    latency is the average over calls that began while few calls were in flight, and that therefore did not queue. If
-    the server stays busy, the limit drops for a moment (a rest), and the latency of the few calls during the rest
+    a server stays overloaded, this average rises with the latency, and the limit grows without bound. In `Gradient`,
+    the usual latency is the average over calls that did not queue, because they began while few calls were in flight.
+    If the server stays busy, the limit drops for a moment (a rest), and the latency of the few calls during the rest
     becomes the usual latency."""
 
     __slots__ = ("_begin", "_count", "_least", "_limit", "_most", "_queued", "_rests", "_sum", "_usual")
@@ -227,8 +227,8 @@ class Gradient:
         """The number of windows with queueing since the usual latency was measured."""
         self._rests = False
         self._begin = 0.0
-        """The time before which calls must not have begun. Earlier calls are ignored, because more calls ran in
-        parallel with them than during a rest."""
+        """The time from which calls count. Calls that began earlier are ignored, because more calls ran in parallel
+        with them than during a rest."""
         self._count = 0
         self._sum = 0.0
 

@@ -83,7 +83,7 @@ class PolicyContext:
     """Describes the backend or route to which a list of `policies` belongs.
 
     - `owner`: the owner's name in log lines, such as `backend 'triton'`.
-    - `safe`: True if the gateway can repeat calls that run a model, because they are idempotent.
+    - `safe`: True if calls that run a model are idempotent, and the gateway can therefore repeat them.
     - `endpoints`: returns the number of endpoints to which a call can go.
     - `clock`: returns the time in seconds, for intervals.
     - `reach`: the parts of a client's message that reach the servers in addition to the canonical request.
@@ -113,9 +113,8 @@ class PolicyContext:
         self._hidden_states: dict[int, tuple[object, Any]] = {}
 
     def hidden_state(self, settings: object, make: Callable[[], T]) -> T:
-        """Return the state of one item in the list of policies, which only the item's Handlers use. `make` creates the
-        state for the first Handler. The state ends with this context. For a state that `/status` shows, see
-        ShownStates.
+        """Return a state that only the Handlers of one item in the list of policies use. `make` creates the state for
+        the first Handler. The state ends with this context. For a state that `/status` shows, see ShownStates.
 
         A route has many Handlers (for each client protocol, for streams, ...), and `wrap` runs for each of them.
         `settings` identifies the item."""

@@ -1,7 +1,7 @@
 """The policy `gather: {rows: 64, wait: 0.002}`: dynamic batching, which combines requests into one batch if they arrive
-while others are running.
+while other requests are running.
 
-The gateway sends a request immediately and unchanged if no similar request is in flight. Other requests wait, and are
+If no similar request is in flight, the gateway sends a request immediately and unchanged. Other requests wait, and are
 sent as one batch when the calls in flight have ended, the first request has waited `wait` seconds, or the waiting
 requests have `rows` rows in total, whichever comes first. A lone client that sends its requests sequentially therefore
 never waits.
@@ -200,7 +200,7 @@ state = ShownStates(Gather)
 
 
 class _Marks:
-    """Stores up to MOST_KNOWN values, each for some time."""
+    """Stores up to MOST_KNOWN values, each for a limited time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -232,7 +232,7 @@ class _Model:
         self.rows = 0
         self.outputs: tuple[str, ...] = ()
         self.until = 0.0
-        """Time at which the model must be queried again."""
+        """The time at which the model must be queried again."""
 
 
 @frozen
@@ -243,7 +243,7 @@ class _Failure:
 
 
 class _Member:
-    """A request that is waiting for its batch, or that was sent."""
+    """A request that is waiting for its batch, or that has been sent."""
 
     __slots__ = ("began", "bytes", "reply", "request", "rows", "task", "was_sent")
 
@@ -296,11 +296,11 @@ class _Kind:
         self.key = key
         self.model = model
         self.apart = apart
-        """The only client of these requests if it is batched separately."""
+        """The only client of these requests if this client's requests are batched separately."""
         self.in_flight = 0
         self.waiting: dict[_Member, _Batch] = {}
         self.rows = self.bytes = 0
-        """Totals of the waiting requests."""
+        """The totals of the waiting requests."""
         self.timer: asyncio.TimerHandle | None = None
 
 

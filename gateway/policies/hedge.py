@@ -1,5 +1,5 @@
-"""The policy `hedge: {percentile: 95}`: a slow call gets a second attempt at another endpoint.
-The gateway uses the first response and cancels the other attempt.
+"""The policy `hedge: {percentile: 95}`: the gateway makes a second attempt of a slow call at another endpoint, uses the
+first response, and cancels the other attempt.
 
 The policy requires `safe: true` on the backend, because both endpoints might run the call. Streams, metadata queries,
 and calls that belong to a sequence are not hedged. A call is also not hedged if

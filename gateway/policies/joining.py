@@ -1,7 +1,7 @@
 """Joins requests into a batch, and splits the batch's response, for `gather`.
 
 The requests' tensors are concatenated along the first dimension, which is the number of rows. The concatenation copies
-their data once. The rows of the response are views of its data.
+their data once. The response's rows are views of its data.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence

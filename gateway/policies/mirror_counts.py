@@ -18,7 +18,7 @@ LONGEST_ERROR = 500
 
 
 class MirrorOutcome(StrEnum):
-    """The outcome of a mirrored request. Metrics and `/status` use these words."""
+    """The outcome of a mirrored request. The values are the words in metrics and `/status`."""
 
     EQUAL = "equal"
     DIFFERENT = "different"

@@ -32,7 +32,7 @@ class PolicyState:
         raise NotImplementedError
 
     def of_principal(self, name: str) -> Mapping[str, object] | None:
-        """Return the part of this state that concerns one principal, as JSON, or None."""
+        """Return the part of this state that concerns one principal, as JSON, or None if there is no such part."""
         return None
 
     async def close(self, seconds: float) -> None:
@@ -87,7 +87,7 @@ class StateMetric:
 
     `keys` maps each value of the last label to the key in `status()`. The label value is an empty string if `labels`
     contains only labels of the location, or if the label's values are the keys of a mapping in the JSON. Numbers with
-    the same labels, for example from several workers, are added.
+    the same labels, for example from several workers, are added up.
 
     The labels of a location are `place` and `route` (the route's name, or `backends.NAME`), and `backend`: the
     `backend` in the state's JSON or, without it, the backend to which the policy belongs."""

@@ -1,9 +1,9 @@
 """The policy `retry: {attempts: 3}`: the gateway repeats a failed call, at another endpoint if possible.
 
-The gateway makes another attempt if all of these conditions hold:
+The gateway makes another attempt if all these conditions hold:
 
-- Nothing was sent to a server, or the call can be repeated (`PolicyContext.may_repeat`) and either the error has one of
-  the `statuses` or the attempt took longer than `timeout.per_try`.
+- The call was not sent to a server, or it can be repeated (`PolicyContext.may_repeat`) and either the error has one of
+the `statuses` or the attempt took longer than `timeout.per_try`.
 - The call has had fewer than `attempts` attempts.
 - The delay before the attempt ends before the call's deadline. If the error has a `retry_after`, it is at most
   `max_backoff`, and the delay is at least this long.

@@ -1,5 +1,5 @@
-"""Queries a Redis or Valkey server that several gateways share, for `cache` and `rate_limit`. The package `redis` is
-imported at the first query.
+"""Queries a Redis or Valkey server that several gateways share, for `cache` and `rate_limit`. It imports the package
+`redis` at the first query.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""The routing decision for a request: all routes in evaluation order, with the reasons why a route does not match."""
+"""Describes the routing decision for a request: all routes in evaluation order, with the reasons why routes do not
+match."""
 
 from collections.abc import Iterator, Sequence
 
@@ -76,7 +77,7 @@ class Decision:
     route: str = ""
     backends: tuple[BackendNames, ...] = ()
     steps: tuple[StepTaken, ...] = ()
-    """The graph steps in order, if the model is a graph."""
+    """If the model is a graph, its steps in order."""
     passes_unread: bool = False
     """True if the gateway relays messages of this kind without decoding them, except messages with content that it must
     process."""
@@ -90,8 +91,8 @@ class Decision:
 def decide(request: Request, config: Config, assembly: Assembly, *, passthrough: bool = False) -> Decision:
     """Return the decision for `request`.
 
-    If `passthrough` is True, only the routes with `passthrough` are evaluated; otherwise, only the other routes. If the
-    request is not decoded, only its names are evaluated."""
+    If `passthrough` is True, evaluate only the routes with `passthrough`; otherwise, evaluate only the other routes. If
+    the request is not decoded, evaluate only its names."""
     if request.unread is not None:
         request = replace(request, inputs=(), outputs=(), parameters={}, unread=None)
     decision = Decision(request.listener, request.protocol, request.operation.value, request.model, request.version)

@@ -6,7 +6,7 @@ If a request has the header or metadata `gateway-explain: 1`, the gateway record
 - `route`, `backend`, `model`, `version`: The matching route, its backend, and the backend's names for the model.
 - `routes`: The names of the other routes in evaluation order, and the reasons why they do not match.
 - `inputs`, `outputs`: `[before, after]` for each converted tensor, with the largest error of a `cast`.
-- `spans`: The request's spans in the order of their start, with `name`, `ms`, and attributes.
+- `spans`: The request's spans in start order, with `name`, `ms`, and attributes.
 - `ms`: Milliseconds since the request arrived. `tries`, `status`, `reason`: The same values as in the access log.
 - `shortened`: True if the gateway omitted parts because the explanation was too long.
 """
@@ -49,7 +49,7 @@ class LiveExplanation:
         self._is_permitted = not needed
 
     def __call__(self, record: Record) -> list[tuple[bytes, bytes]]:
-        """Return the response header, or nothing if the client does not have the permissions."""
+        """Return the response header, or no headers if the client does not have the permissions."""
         return [(EXPLANATION, compact(record, self.decision))] if self._is_permitted else []
 
     def routed(self, request: Request, decision: Decision) -> None:
@@ -61,8 +61,8 @@ class LiveExplanation:
 
 
 def needed_to_explain(listener: ListenerConfig) -> tuple[Permission, ...]:
-    """Return the permissions that explanations require. They apply to listeners that require credentials, and to
-    listeners whose errors do not reveal backends."""
+    """Return the permissions that explanations require. The permissions apply to listeners that require credentials,
+    and to listeners whose errors do not reveal backends."""
     needed: tuple[Permission, ...] = () if listener.auth is None else ("explain",)
     return (*needed, "details") if listener.errors.detail == "brief" else needed
 

@@ -1,4 +1,5 @@
-"""Assembles a complete gateway that sends nothing: it processes requests up to the bytes for the backend."""
+"""Assembles a complete gateway that sends no messages to backends: it processes requests up to the bytes for the
+backend."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from time import monotonic
@@ -17,7 +18,7 @@ from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import FixedFields
 
 UNKNOWN_ENDPOINT = "not-yet-discovered:1"
-"""Placeholder endpoint for a backend whose endpoints all come from `discovery`."""
+"""The placeholder endpoint for a backend whose endpoints all come from `discovery`."""
 
 
 @frozen

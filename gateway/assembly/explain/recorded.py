@@ -2,7 +2,7 @@
 
 A file contains one of the following:
 
-- A raw HTTP/1 request: head, empty line, body. Lines of the head can end with a plain line feed.
+- A raw HTTP/1 request: head, empty line, and body. Lines of the head can end with a plain line feed.
 - The bytes of one byte-stream message (MIP, brpc), or of one gRPC message without its 5-byte prefix.
 - A JSON document that describes a request, with the keys of `Document`.
 """
@@ -94,7 +94,7 @@ def document_of(data: bytes) -> Document | None:
 def arrive(
     data: bytes, config: Config, protocols: Mapping[str, Protocol], protocol: str, listener: str, path: str
 ) -> Arrival:
-    """Return the request in `data` as it arrives at the listener that serves it.
+    """Return the request in `data`, as it arrives at the listener that serves it.
 
     Non-empty values of `protocol`, `listener` and `path` override the file.
 
@@ -217,7 +217,7 @@ def _at(
 
 
 def _received(head: RequestHead, body: bytes, limits: Limits) -> tuple[Buffer, tuple[str, ...]]:
-    """Return the body that the gateway would read, and notes about bytes in the file that it would ignore."""
+    """Return the body that the gateway would read, and notes about bytes in the file that the gateway would ignore."""
     if head.length is None:
         chunked, at = ChunkedBody(limits.message, limits.headers), 0
         while at < len(body) and not chunked.complete:

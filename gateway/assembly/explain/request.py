@@ -283,7 +283,7 @@ class _Journey:
         self._request: Request | None = None
 
     async def end(self) -> Explanation:
-        """Process the request until it ends or would be sent to a backend, and return its explanation."""
+        """Process the request until it ends or is ready to be sent to a backend, and return its explanation."""
         protocol, message = self._arrival.protocol, self._arrival.message
         try:
             if self._arrival.refused is not None:
@@ -379,7 +379,7 @@ class _Journey:
         return next((name for name, each in backends if address in {one.address for one in each.endpoints}), "")
 
     def _assumptions(self) -> list[str]:
-        """Return the assumptions made about the route and its backends."""
+        """Return the assumptions about the route and its backends."""
         decision = self._found.decision
         places = {decision.route, *(each.backend for each in decision.backends)} if decision else set[str]()
         return [each.text for each in self._assumed if each.place in places]
