@@ -1,5 +1,5 @@
-"""Determines the signatures and index tensors of derivative models. A derivative model, such as `M.gradient`, computes
-a derivative of `M` for protocols without derivative operations.
+"""A derivative model, such as `M.gradient`, computes a derivative of `M` for protocols without derivative operations.
+This module determines the signatures and index tensors of derivative models.
 
 UM-Bridge has gradient, apply_jacobian and apply_hessian as operations. In other protocols, a separate model, the
 derivative model (`M.gradient`, ...), computes a derivative of `M`. A derivative model takes the inputs of `M` and the

@@ -1,5 +1,5 @@
-"""Forwards requests for V2 extensions that only some servers implement, with the backend's model names. These
-extensions are model configuration and statistics, loading and unloading, and trace and log settings."""
+"""The V2 extensions that only some servers implement: model configuration and statistics, loading and unloading, and
+trace and log settings. The gateway forwards requests for these extensions with the backend's model names."""
 
 from collections.abc import Mapping
 

@@ -39,7 +39,7 @@ def sequence_of(request: Request) -> SequenceKey | None:
 
 
 class Sequences:
-    """The endpoints of sequences. Requests with the same `sequence_id` go to the endpoint that has the sequence's
+    """The endpoints of sequences: requests with the same `sequence_id` go to the endpoint that has the sequence's
     state."""
 
     def __init__(self) -> None:

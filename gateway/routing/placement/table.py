@@ -30,16 +30,16 @@ MOST_DISBELIEVED = 600.0
 
 
 class ReplicaState(Enum):
-    """The state of one model on one server. The values are the words that reports show."""
+    """A server's state for one model. The values are the words that reports show."""
 
     HELD = "held"
-    """The server has the model and receives calls for it."""
+    """A server that has the model and receives calls for it."""
     LOADING = "loading"
     UNLOADING = "unloading"
     FAILED = "failed"
-    """The server could not load the model, or has responded that it does not have the model although it lists it."""
+    """A server that could not load the model, or has responded that it does not have the model although it lists it."""
     GONE = "gone"
-    """The server has lost the model. Calls in flight there continue."""
+    """A server that has lost the model. Calls in flight there continue."""
 
 
 @frozen
