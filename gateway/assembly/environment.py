@@ -16,7 +16,7 @@ from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import Connector, FixedFields
 
 ParseAddress = Callable[[str, Protocol], Hashable]
-"""Returns the normalized key of an endpoint, which is the same for all spellings of its address."""
+"""Returns the normalized key of an endpoint. The key is the same for all spellings of the endpoint's address."""
 IsReady = Callable[[], bool]
 
 

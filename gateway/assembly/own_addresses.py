@@ -1,4 +1,4 @@
-"""Detects the gateway's own addresses, which discovered or started servers cannot have."""
+"""Detects the gateway's own addresses. Discovered or started servers cannot have these addresses."""
 
 import asyncio
 import socket

@@ -82,8 +82,8 @@ class Policing:
                 yield place, name, state
 
     def adopt(self, previous: "Policing") -> None:
-        """After a reload, take over the counts and data of each state's predecessor, which is the state of the same
-        policy at the same location."""
+        """After a reload, take over the counts and data of each state's predecessor: the state of the same policy at
+        the same location."""
         for place, _, state in self.states:
             for place_before, _, before in previous.states:
                 if place_before == place and type(before) is type(state):

@@ -146,8 +146,8 @@ def _checked_stream(responses: StreamHandler, sent: frozenset[str], backend: Bac
 
 
 def _refuse_sent(request: Request, own: frozenset[str], protocol: str) -> None:
-    """Raise GatewayError (INVALID_ARGUMENT) if the request contains one of the parameters `own`, which the other
-    `protocol` does not have."""
+    """Raise GatewayError (INVALID_ARGUMENT) if the request contains one of the parameters `own`. The other protocol,
+    `protocol`, does not have these parameters."""
     for found in _found(request.parameters, request.inputs, own, "the request", "input"):
         raise invalid_input(f"{found}, which {protocol} cannot carry")
 

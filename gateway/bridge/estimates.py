@@ -342,8 +342,8 @@ class EstimatedDerivatives:
         return min(limits, default=None)
 
     async def _largest_batch(self, key: Key) -> int | None:
-        """Return `max_batch_size` from the model's Triton configuration. The result is stored as long as signatures
-        are."""
+        """Return `max_batch_size` from the model's Triton configuration. The result is stored for as long as
+        signatures."""
         if Operation.CONFIG not in self._backend.traits.servers.extensions:
             return None
         kept, now = self._largest_batches, monotonic()
@@ -364,7 +364,7 @@ class EstimatedDerivatives:
     async def _answer(self, ask: Request, output: str, count: int | None) -> Array:
         """Return one output as [count, ...].
 
-        For a single-point call, which might have no batch dimension, return it as [1, ...]."""
+        For a single-point call, whose output might have no batch dimension, return the output as [1, ...]."""
         response = await self._evaluate(ask)
         assert isinstance(response, Response)
         for each in response.outputs:
@@ -480,7 +480,7 @@ def _narrowest(dtypes: "Sequence[np.dtype[Any]]") -> "np.dtype[Any]":
 
 def _at_points(inputs: Sequence[Tensor], moved: Mapping[str, Array], points: int) -> tuple[Tensor, ...]:
     """Return the inputs at the P = `points` points of each row: B rows become B * P rows. Inputs in `moved` take their
-    values from `moved`, which have the shape [B, P, n]. In all other inputs, each row is repeated P times."""
+    values, of the shape [B, P, n], from `moved`. In all other inputs, each row is repeated P times."""
     return tuple(
         make_tensor(
             each.name,

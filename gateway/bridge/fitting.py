@@ -6,9 +6,10 @@ The Bridge matches the client's tensors with the signature's specifications in t
    `constants` adds inputs. Unnamed tensors get the names in `order` or the remaining names, by position. (`names`)
 2. If the route has `images`, image files become pixels. (`images`)
 3. Shape. A first dimension of -1 before other dimensions is the batch dimension. A tensor without a batch dimension is
-one row, and the response then has no batch dimension either. (`shapes`)
+   one row, and the response then has no batch dimension either. (`shapes`)
 4. Datatype. The datatypes must be equal, or the specified datatype must be able to represent every value of the
-tensor's datatype. Numbers without a datatype are checked by value. All other conversions require `cast`. (`datatypes`)
+   tensor's datatype. Numbers without a datatype are checked by value. All other conversions require `cast`.
+   (`datatypes`)
 5. Rows. If the backend accepts one row per call, each row becomes a call, and the results are stacked. (`rows`)
 
 The response goes through the same steps in reverse. A mismatch in a request raises a DecodeError, because the client

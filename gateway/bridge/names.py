@@ -8,7 +8,7 @@ input in the signature except `constants`. The client's inputs are resolved in t
    number of unnamed inputs equals the number of required inputs, the unnamed inputs get the names of the required
    inputs.
 3. Every input in the signature must be present exactly once, and no other inputs are allowed. Optional inputs, and
-index tensors of derivatives, can be missing.
+   index tensors of derivatives, can be missing.
 
 The client receives the outputs that it requests, in the requested order. By default, it receives the outputs in
 `select`, or all outputs if the route has no `select`. If the signature is unknown, unnamed inputs get the names

@@ -172,7 +172,7 @@ def _completed(
     fitted: Sequence[Tensor], given: Mapping[str, Tensor], rows: int | None, fitting: Fitting
 ) -> tuple[Tensor, ...]:
     """Return all inputs in the signature's order: the client's inputs, the route's constants, and the index tensors of
-    derivatives, which are optional for the client."""
+    derivatives. Index tensors are optional for the client."""
     by_name = {tensor.name: tensor for tensor in fitted}
     constants = {tensor.name: tensor for tensor in fitting.settings.constants}
     limit = fitting.backend.limits.message

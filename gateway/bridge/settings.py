@@ -115,9 +115,9 @@ class Derivatives:
     replace: tuple[Operation, ...] = ()
     """Operations that the gateway computes by finite differences even if the model has them."""
     error: bool = False
-    """Estimate the error of every result, which requires twice as many evaluations. Listeners with `reply_headers`
-    return the estimate in the reply header `gateway-derivative-error`. By default, the gateway estimates the error only
-    for requests with the header `gateway-derivative-error: 1`."""
+    """Estimate the error of every result. The estimate requires twice as many evaluations. Listeners with
+    `reply_headers` return the estimate in the reply header `gateway-derivative-error`. By default, the gateway
+    estimates the error only for requests with the header `gateway-derivative-error: 1`."""
     batch: int | None = None
     """Maximum number of points per request to a model that accepts batches. Default: all points of a derivative in one
     batch."""

@@ -1,7 +1,7 @@
 """Determines the signatures of a route's models from these sources, in this order:
 
 1. The route's `signature`. If it declares both inputs and outputs, the gateway does not query the backend. If it
-declares only inputs or only outputs, these override the backend's metadata.
+   declares only inputs or only outputs, these override the backend's metadata.
 2. The backend's metadata from the SignatureCache, if the protocol's metadata is trusted (`Traits.trusted_metadata`, or
    `trust_metadata` on the backend).
 3. For a derivative: the metadata of the derivative model, or the rule in `derivatives`, applied to the base model's
@@ -274,7 +274,7 @@ class RouteSignatures:
 
     async def has_own(self, key: Key, operation: Operation) -> bool:
         """Return True if the model claims a derivative itself, or has a derivative model for it. The result for a
-        derivative model is stored as long as signatures are.
+        derivative model is stored for as long as signatures.
 
         Raises:
             GatewayError: same as `is_estimated`.

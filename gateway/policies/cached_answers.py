@@ -37,8 +37,8 @@ def request_key(request: Request, more: tuple[object, ...] = ()) -> bytes:
     same key only if a server cannot distinguish between them.
 
     Tensors are compared as bytes: 0.0 differs from -0.0, and two NaNs with different payloads differ. The key excludes
-    the caller, the time, the id and the deadline. SHA-256 is the fastest strong hash on most processors, which have
-    instructions for it (1.9 GB/s; BLAKE2b: 1.3 GB/s)."""
+    the caller, the time, the id and the deadline. SHA-256 is the fastest strong hash on most processors, because they
+    have instructions for it (1.9 GB/s; BLAKE2b: 1.3 GB/s)."""
     inputs, translate = request.inputs, request.translate
     # `repr` of tuples of texts and numbers is unambiguous and fast. It includes the size of each tensor, so bytes of
     # one tensor cannot be mistaken for bytes of the next.
@@ -320,8 +320,8 @@ class SharedAnswers:
         self._writes: set[asyncio.Task[Any]] = set()
 
     async def get(self, key: bytes) -> tuple[tuple[Response, float] | None, bytes | None]:
-        """Return the response with its age in seconds, or None. Also return the epoch for `put`, which is None if the
-        server does not respond."""
+        """Return the response with its age in seconds, or None. Also return the epoch for `put`, or None if the server
+        does not respond."""
         found = await self.server.ask(lambda redis: self._get(redis, key))
         if found is None:
             return None, None

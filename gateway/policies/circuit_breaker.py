@@ -158,8 +158,8 @@ class Circuits:
             self._changed(model, circuit)
 
     def responded(self, model: Hashable, epoch: int) -> int:
-        """Record the first response of a stream, which makes a trial succeed. Return the epoch to pass with the
-        stream's result."""
+        """Record the first response of a stream. If the stream is a trial, this response makes the trial succeed.
+        Return the epoch to pass with the stream's result."""
         circuit = self.known.get(model)
         if circuit is None or circuit.epoch != epoch or circuit.state is not CircuitState.HALF_OPEN:
             return epoch

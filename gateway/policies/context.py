@@ -36,7 +36,7 @@ class MessageReach:
 
     - `headers`: the names of headers that are forwarded.
     - `forms`: the client protocols in which tensors have several formats (payloads) and servers receive the client's
-    format.
+      format.
     - `is_unfitted`: the policy sees untranslated client requests and responses, which depend on the client's protocol.
     """
 
@@ -66,7 +66,7 @@ class KnownModels:
     """Data about a backend's models and the format of their requests, for the backend's policies.
 
     - `signature`: returns the signature of a model and version, by the backend's names; empty if the signature is
-    unknown. Signatures are cached. Raises GatewayError like the backend.
+      unknown. Signatures are cached. Raises GatewayError like the backend.
     - `rows`: the way in which the tensors in a call contain the rows of a batch.
     - `have_config`: True if the backend's servers might report a model's configuration (Operation.CONFIG).
     - `forward_headers`: names, in lower case, of the client headers that are forwarded.

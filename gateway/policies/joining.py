@@ -1,7 +1,7 @@
 """Joins requests into a batch, and splits the batch's response, for `gather`.
 
-The requests' tensors are concatenated along the first dimension, which is the number of rows. The concatenation copies
-their data once. The response's rows are views of its data.
+The requests' tensors are concatenated along the first dimension, the number of rows. The concatenation copies their
+data once. The response's rows are views of its data.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -132,7 +132,7 @@ def _latest(times: Iterable[float | None]) -> float | None:
 
 
 class _AllPlaces(list[str]):
-    """The endpoints of a batch's attempts, which are also recorded for each of its requests."""
+    """The endpoints of a batch's attempts. They are also recorded for each request of the batch."""
 
     def __init__(self, each: Sequence[list[str]]) -> None:
         super().__init__()

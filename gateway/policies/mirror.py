@@ -241,7 +241,7 @@ class Mirror(PolicyState):
 
     def _copy(self, request: Request) -> Request:
         """Return the request for the mirror's backend, with its own deadline. To save memory, omit the bytes of the
-        message, which no backend codec reads."""
+        message, because no backend codec reads them."""
         seconds, origin = self.settings.seconds, request.origin
         return replace(
             request,

@@ -32,7 +32,7 @@ class PolicyState:
         raise NotImplementedError
 
     def of_principal(self, name: str) -> Mapping[str, object] | None:
-        """Return the part of this state that concerns one principal, as JSON, or None if there is no such part."""
+        """Return the part of this state that concerns one principal, as JSON, or None if the state has no such part."""
         return None
 
     async def close(self, seconds: float) -> None:

@@ -3,7 +3,7 @@
 The gateway makes another attempt if all these conditions hold:
 
 - The call was not sent to a server, or it can be repeated (`PolicyContext.may_repeat`) and either the error has one of
-the `statuses` or the attempt took longer than `timeout.per_try`.
+  the `statuses` or the attempt took longer than `timeout.per_try`.
 - The call has had fewer than `attempts` attempts.
 - The delay before the attempt ends before the call's deadline. If the error has a `retry_after`, it is at most
   `max_backoff`, and the delay is at least this long.

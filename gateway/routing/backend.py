@@ -37,7 +37,7 @@ from gateway.routing.slots import LocalSlots, OwnAnswer, Slots
 
 
 class Stopwatch:
-    """A stopwatch that runs from its creation, on `clock`, which returns seconds."""
+    """A stopwatch that runs from its creation. `clock` returns the time in seconds."""
 
     __slots__ = ("_clock", "_seconds", "_since")
 
@@ -77,7 +77,8 @@ _NOTHING = Done()
 
 @final
 class Backend:
-    """A named group of model servers that use the same protocol. As a Handler, it sends each Request to one of them.
+    """A named group of model servers that use the same protocol. As a Handler, the Backend sends each Request to one of
+    its servers.
 
     `sender` sends attempts; `slots` choose the endpoint and the time."""
 

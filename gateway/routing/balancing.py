@@ -49,8 +49,8 @@ class Strategy(Protocol):
 
 
 class Weights:
-    """The weights of the endpoints, which determine each endpoint's share of the calls; the default weight is 1.
-    `given` can change later, but not from equal to unequal weights.
+    """The weights of the endpoints. They determine each endpoint's share of the calls; the default weight is 1. `given`
+    can change later, but not from equal to unequal weights.
 
     In the first `slow_start` seconds after `Candidate.since`, a weight grows linearly from SMALLEST_SHARE of its value
     to the full value."""
@@ -71,7 +71,7 @@ class Weights:
         return not self._slow_start and set(self._given.values()) <= {1.0}
 
     def of(self, endpoint: Candidate) -> float:
-        """Return the current weight of `endpoint`, which is always above 0."""
+        """Return the current weight of `endpoint`. The result is always above 0."""
         weight = self._given.get(endpoint, 1.0)
         if self._slow_start:
             grown = (self._clock() - endpoint.since) / self._slow_start
@@ -156,7 +156,7 @@ class LeastLoad:
       assumed loads are comparable with reported loads. If all loads are stale or missing, the strategy works like
       `least_in_flight`.
     - Measured loads are inexact. Therefore, loads up to CLOSE times the smallest load count as equal, and their
-    endpoints take turns.
+      endpoints take turns.
     """
 
     CLOSE = 1.1

@@ -222,8 +222,8 @@ async def _answer_or_error(branch: Branch, request: Request) -> Answer | Gateway
 
 
 def _final_error(error: GatewayError, unreached: GatewayError | None) -> GatewayError:
-    """Return the error for the client, which is usually the last backend's. If that backend does not have the model but
-    an earlier one was unreachable, return the earlier error, because it is unknown whether the model exists."""
+    """Return the error for the client, usually the last backend's error. If that backend does not have the model but an
+    earlier one was unreachable, return the earlier error, because the model might exist."""
     return unreached if unreached is not None and error.status is Status.NOT_FOUND else error
 
 

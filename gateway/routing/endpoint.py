@@ -4,7 +4,7 @@ drained endpoint receives no new calls until an operator undoes the drain.
 | state | meaning |
 |---|---|
 | serving | it receives calls |
-| draining | it receives no new calls; calls in flight and sequences with state on it continue for a limited time |
+| draining | it receives no new calls; calls in flight, and sequences with state on it, continue for a limited time |
 | drained | it has no calls or sequences left; you can stop its server |
 
 If the backend loads models on demand, other endpoints first load the models of the endpoint to drain. Until then, this
@@ -39,8 +39,8 @@ class DrainState(Enum):
 
 
 class Drain:
-    """The drain of one endpoint, which receives no new calls until an operator undoes the drain. Sequences with state
-    on the endpoint can continue for `seconds`."""
+    """The drain of one endpoint: it receives no new calls until an operator undoes the drain. Sequences with state on
+    the endpoint can continue for `seconds`."""
 
     __slots__ = ("_ends", "failed_moves", "is_moving", "since", "state")
 

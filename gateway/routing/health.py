@@ -37,7 +37,7 @@ Probes change the state as follows:
 - If a trial has no result, the next trial follows after the ejection time or `Ejection.seconds`, whichever is longer.
   Therefore, a call that takes hours, or that its client cancels, does not keep the endpoint ejected.
 - A server that responds to a probe with the report that it is not ready (`refused`) might still respond to calls. In
-this case, only a passed probe resets the number of failed probes; responses to calls do not.
+  this case, only a passed probe resets the number of failed probes; responses to calls do not.
 - The backend limits the fraction of its endpoints that can be left out at the same time (`Ejection.max_ejected_share`).
 """
 

@@ -72,7 +72,7 @@ class Remembered(Generic[Known]):
         """Return the response.
 
         Fetch the response if it is unknown or old. If the fetch fails or takes too long, return the last known
-        response. The fetch itself can show that the backend is up again, which invalidates the cached response; in this
+        response. If the fetch itself shows that the backend is up again, the cached response becomes invalid; in this
         case, fetch once more.
         """
         wait = self._wait if self._first_wait is None else self._first_wait
@@ -144,8 +144,8 @@ class Listed:
     - `protocols`: The client protocols that the route serves.
     - `models`: The model list of the route's backend.
     - `rewritten`: The model's name in the backend.
-    - `claims`: Returns the derivatives that a model in the backend supports as operations; None if no model there can
-    support derivatives.
+    - `claims`: Returns the derivatives that a model in the backend supports as operations; None if no model in the
+      backend can support derivatives.
     """
 
     conditions: Conditions
@@ -260,8 +260,8 @@ def _reaches(route: Listed, request: Request) -> bool:
 def _versioned(
     exact: Sequence[tuple[Listed, ModelEntry]], found: Sequence[tuple[Listed, ModelEntry]]
 ) -> Iterable[tuple[Listed, ModelEntry]]:
-    """Yield the models that routes name. If the backend was queried for a glob (`found`), yield them in the versions
-    that it lists."""
+    """Yield the models that routes name. If the backend was queried for a glob (`found`), yield the models in the
+    versions that the backend lists."""
     for route, entry in exact:
         versions = [each for glob, each in found if each.name == entry.name and route.is_same(entry.name, glob)]
         yield from ((route, each) for each in (versions if versions and not entry.version else [entry]))

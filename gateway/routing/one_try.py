@@ -20,8 +20,8 @@ Send: TypeAlias = Callable[[Request, Endpoint], Awaitable[Answer]]
 
 
 def begun(request: Request, endpoint: Endpoint) -> Request:
-    """Begin an attempt of `request`, which has `tries`, at `endpoint`. Return a copy with the attempt's deadline and
-    time limit, or `request` itself if the call must end sooner or its attempts have no limit."""
+    """Begin an attempt of `request` at `endpoint`. The request must have `tries`. Return a copy with the attempt's
+    deadline and time limit, or `request` itself if the call must end sooner or its attempts have no limit."""
     tries = request.tries
     assert tries is not None
     tries.began(endpoint.address)

@@ -160,7 +160,7 @@ class Readiness:
     - `switchable`: The listeners whose clients can take them offline and online. An offline listener still handles
       requests, like a real grps server.
     - `backends`: Returns the reason why the required backends are not ready, or an empty string; None if listeners do
-    not depend on backends.
+      not depend on backends.
     """
 
     def __init__(

@@ -7,10 +7,10 @@ name, such as `M-1.0.0` or `M.gradient`, is interpreted as follows:
 1. If a route contains exactly this name, the name means this model.
 2. Otherwise, if the protocol joins versions to names (grps) and the name ends in a version, the name has two
    interpretations: the model `M-1.0.0`, and version `1.0.0` of model `M`. The Router checks both interpretations, first
-   for routes with exact names, then for globs. If a glob matches both, the backend decides: it first receives a request
-   for the entire name and, if it has no such model, a request for the version of `M`.
+   for routes with exact names, then for globs. If a glob matches both interpretations, the backend decides: it first
+   receives a request for the entire name and, if it has no such model, a request for the version of `M`.
 3. Otherwise, if the name ends in a derivative's suffix, the name means the derivative model of `M`. The Router checks
-first routes with exact names, then globs.
+   first routes with exact names, then globs.
 4. Otherwise, the name is a plain model name.
 
 The Router caches decisions by listener, protocol, model, version, operation and principal. A cached decision includes
@@ -21,7 +21,7 @@ If no route matches, the error suggests a similar name or the existing versions.
 have the model, the error suggests a similar name that another route matches. Suggestions are models that routes name
 exactly, for the client's listener and protocol, without conditions on path, headers or input. The Router does not know
 the models behind globs. Clients choose the names, and the number of lookups per error must therefore be limited. For
-this reason, UnknownModels compares names by their `variants`, which it finds in a table.
+this reason, UnknownModels compares names by looking up their `variants` in a table.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -246,7 +246,7 @@ class Reading:
 
 
 class Router:
-    """Finds the Destination of a Request, which belongs to the first matching route.
+    """Finds the Destination of a Request in the first matching route.
 
     - `routes`: The routes in configuration order.
     - `server`: The Destinations of SERVER_OPERATIONS, which do not use routes.
@@ -314,7 +314,7 @@ class Router:
     def _find(
         self, listener: str, protocol: str, model: str, version: str, operation: Operation, principal: Principal | None
     ) -> tuple[Candidate, ...]:
-        """Return the candidates, which `_choose` caches. Invalid names raise an error, which is not cached."""
+        """Return the candidates. `_choose` caches them, but not the errors that invalid names raise."""
         _check_permission(principal, operation, model, listener)
         if operation in SERVER_OPERATIONS:
             return ((None, self._server_destination(operation)),)

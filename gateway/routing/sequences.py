@@ -16,7 +16,7 @@ MOST_SEQUENCES = 4096
 """The maximum number of recorded sequences. The limit is necessary because clients choose the ids, and might never end
 their sequences."""
 LONGEST_SEQUENCE = 128
-"""The maximum length of a string `sequence_id`, in characters, which is the same as in Triton."""
+"""The maximum length of a string `sequence_id`, in characters. Triton has the same limit."""
 
 SequenceKey: TypeAlias = tuple[str, ParameterValue]
 """The model's name and the `sequence_id`, which is a number or a string."""
@@ -103,7 +103,7 @@ class Sequences:
         return sum(each is endpoint for each in self._endpoints.values())
 
     def forget(self, endpoint: Endpoint) -> None:
-        """Forget the sequences whose state is on `endpoint`, which receives no more calls."""
+        """Forget the sequences whose state is on `endpoint`, because the endpoint receives no more calls."""
         for key in [key for key, each in self._endpoints.items() if each is endpoint]:
             del self._endpoints[key]
 

@@ -15,7 +15,7 @@ The last three classes contain LocalSlots, for the endpoint state that every pro
 The Slots choose the endpoint in these steps:
 
 1. A request of a sequence goes to the endpoint that has the sequence's state. If that endpoint is full, the request is
-rejected.
+   rejected.
 2. Other requests go to the endpoint that the backend's strategy chooses (`balancing`): by default, the endpoint with
    the fewest calls in flight.
 3. If all endpoints are full, the call waits in the queue. When another call ends, its slot goes to the next waiting
@@ -48,7 +48,7 @@ slot, if the request has one.
 """
 
 OwnAnswer: TypeAlias = Callable[[Request], Awaitable[Answer | None]]
-"""Returns the response to a request that needs more than one endpoint, or None if the request can be sent to one
+"""Returns the response to a request that requires more than one endpoint, or None if the request can be sent to one
 endpoint."""
 
 
@@ -61,7 +61,7 @@ class Slots(Protocol):
 
     @property
     def answers(self) -> Mapping[Operation, OwnAnswer]:
-        """By operation, the functions for requests that need more than one endpoint. CONTROL_OPERATIONS are not
+        """By operation, the functions for requests that require more than one endpoint. CONTROL_OPERATIONS are not
         included, because they go to all endpoints."""
 
     def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:

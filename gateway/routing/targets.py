@@ -88,8 +88,8 @@ class Targets:
         self._doubted: set[Endpoint] = set()
         """The endpoints whose `known` Target was removed because no connection was left."""
         self.changes: dict[Endpoint, int] = {}
-        """For each endpoint, the number of times that a different server was detected there. Endpoints with the number
-        0 are omitted.
+        """For each endpoint, the number of times that the gateway has detected a different server at its address.
+        Endpoints with the number 0 are omitted.
         """
         for endpoint in endpoints:
             self.add(endpoint)

@@ -29,7 +29,7 @@ def _free_endpoint(request: Request) -> str:
 class Lines:
     """The functions that group a client's calls into lines.
 
-    - `of`: Returns the line of a request, which similar requests share.
+    - `of`: Returns the line of a request. Similar requests share a line.
     - `fit`: Returns True if the calls in a line can use the slots of an endpoint.
     - `awaited`: Returns, for a request that has waited too long, a sentence about the missing event.
     """

@@ -1,11 +1,11 @@
 """Computes the derivatives of a graph by the chain rule.
 
 - GRADIENT uses reverse accumulation, from the output back to the input. For each step on the path, it makes one
-Gradient call per pair of output and input. If several steps use a tensor, the results are added.
+  Gradient call per pair of output and input. If several steps use a tensor, the results are added.
 - APPLY_JACOBIAN uses forward accumulation, along the steps, with one ApplyJacobian call per pair.
 - APPLY_HESSIAN uses both. Let x' be the tangents, u the gradient with respect to a step's outputs, J the step's
-Jacobian, and H(u) the Hessian of the step's output weighted by u. The tangent of the step's gradient is J^T u' + H(u)
-x'.
+  Jacobian, and H(u) the Hessian of the step's output weighted by u. The tangent of the step's gradient is J^T u' + H(u)
+  x'.
 
 Vectors are flat, in FP64: `[N, L]` for a batch of N rows, otherwise `[L]`, as in `gateway.core.operations`. A
 GraphEvaluation computes the values at the point of the derivative, and runs only the steps that these values depend on.
@@ -96,7 +96,8 @@ class ChainRule:
         return self._or_zeros(found, first)
 
     def _or_zeros(self, found: Array | None, name: str) -> Array:
-        """Return the derivative with respect to an input, which is 0 if the output does not depend on the input."""
+        """Return the derivative with respect to an input. The derivative is 0 if the output does not depend on the
+        input."""
         tensor = self._evaluation.tensor(Reference("", name), name)
         assert tensor is not None, "an input is not missing"
         return np.zeros_like(self._flat(tensor.array), np.float64) if found is None else found

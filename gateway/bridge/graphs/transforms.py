@@ -72,8 +72,8 @@ class Transform(ABC):
         raise NotImplementedError
 
     def push(self, tangents: Sequence[Array]) -> Array:
-        """Return the product of the Jacobian and `tangents`, which have the tensors' shapes. Transforms are linear;
-        therefore, this product is the function itself, applied to the tangents."""
+        """Return the product of the Jacobian and `tangents`. The tangents have the tensors' shapes. Transforms are
+        linear; therefore, this product is the function itself, applied to the tangents."""
         return self.apply(tangents)
 
     def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
@@ -370,7 +370,7 @@ def _added(one: Array, other: Array) -> Array:
 
 @frozen
 class SumOver(Transform):
-    """The sum of one tensor over an axis, which is removed."""
+    """The sum of one tensor over an axis. The axis is removed."""
 
     takes = 1
     axis: int = 0
@@ -403,7 +403,7 @@ class SumOver(Transform):
 
 @frozen
 class MeanOver(SumOver):
-    """The mean of one tensor over an axis, which is removed."""
+    """The mean of one tensor over an axis. The axis is removed."""
 
     def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
         if specs[0].datatype.kind is not Kind.FLOAT:

@@ -140,7 +140,7 @@ def _unescaped(found: "re.Match[str]") -> str:
 
 
 def read_gauge(page: bytes, metric: str, labels: Mapping[str, str]) -> Generator[None, None, float]:
-    """Return the load in `page`, which is at least 0. The generator works in steps, between which other tasks can run.
+    """Return the load in `page`, a nonnegative number. The generator works in steps, between which other tasks can run.
 
     Raises:
         DecodeError: same as `samples`; also if the page contains no sample of the metric, if the metric is a counter

@@ -67,7 +67,7 @@ class ReportedLoad:
 
     def with_call(self, in_flight: int, weight: float = 1.0) -> float:
         """Return the server's load with one more call: `alone`, plus the remaining load divided by `weight`.
-        `in_flight` is the number of calls that this gateway has there now."""
+        `in_flight` is the number of calls that this gateway now has on the server."""
         beyond = self.load + self.per_call * (in_flight - self.in_flight + 1) - self.alone
         return self.alone + beyond / weight if beyond > 0 else self.alone
 
@@ -130,7 +130,7 @@ class ReportedLoads:
         self._note(endpoint, max(calls, endpoint.in_flight), 1.0, 1.0)
 
     def note_use(self, endpoint: Loaded, use: float) -> None:
-        """Record the server's use, a number from 0 in any unit.
+        """Record the server's use, a nonnegative number in any unit.
 
         The load stays unknown until the server has answered calls."""
         known = self._uses.get(endpoint)

@@ -154,8 +154,8 @@ def stock_of(entries: Iterable[ModelEntry], *, tells_states: bool) -> ServerInve
 
 @lru_cache(1024)
 def _shared(versions: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the same object for equal versions. Sharing saves memory, because most models have a single version, which
-    is often the same."""
+    """Return the same object for equal versions. Sharing saves memory, because most models have a single version, often
+    the same one."""
     return versions
 
 

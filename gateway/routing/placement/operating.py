@@ -52,8 +52,8 @@ class OperatedLoader(Loader):
         await asyncio.gather(*map(outlived_by, tasks))
 
     async def load_at(self, model: str, endpoint: Endpoint) -> None:
-        """Load a model on one endpoint, unless the endpoint already has it. If necessary, first unload the least
-        recently used models there that have no calls. Ignore the backoff period after a failed load.
+        """Load a model on one endpoint, unless the endpoint already has it. If necessary, first unload the endpoint's
+        least recently used models that have no calls. Ignore the backoff period after a failed load.
 
         Raises:
             GatewayError: the server's error. FAILED_PRECONDITION if the endpoint is drained, or if this or another
@@ -81,8 +81,9 @@ class OperatedLoader(Loader):
             raise refusal(Reason.FAILED_PRECONDITION, f"{text}; try again when that is done")
 
     async def unload_at(self, model: str, endpoint: Endpoint) -> None:
-        """Unload a model on one endpoint. The model receives no more calls there, and the server finishes the model's
-        current calls. If models are loaded on demand and no other server has the model, the next call loads it again.
+        """Unload a model on one endpoint. The model receives no more calls on this endpoint, and the server finishes
+        the model's current calls. If models are loaded on demand and no other server has the model, the next call loads
+        it again.
 
         Raises:
             GatewayError: NOT_FOUND if the endpoint does not have the model, or the server's error.

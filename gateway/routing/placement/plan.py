@@ -3,15 +3,16 @@
 This module does not query servers or change the table.
 
 - The server with the largest free capacity loads the model. If several servers have the same free capacity, the first
-one in rendezvous order loads it.
+  one in rendezvous order loads it.
 - If no server has enough free capacity, the gateway unloads models on the server whose least recently used models have
-been unused for the longest time. It first unloads surplus copies, which the calls do not need. A model with calls in
-flight or waiting calls stays loaded.
+  been unused for the longest time. It first unloads surplus copies, which the calls do not need. A model with calls in
+  flight or waiting calls stays loaded.
 - A pinned model, or a model that was loaded less than `min_stay` seconds ago, is never unloaded to make room.
 - If a client's models use more than its `share` of a server, its new models replace only its own models. A model
-  belongs to a client if that client's call caused the load, and no other client has called it there since.
+  belongs to a client if that client's call caused the load, and no other client has since called the model on this
+  server.
 - A model whose calls have waited for STARVED seconds can replace a model that is always in use. The replaced model
-  receives no more calls there, and is unloaded when its current calls have ended.
+  receives no more calls on this server, and is unloaded when its current calls have ended.
 - Capacity counts as used until the server has confirmed the unload.
 """
 
@@ -77,7 +78,7 @@ class LoadSettings:
 
 @frozen
 class LoadStep:
-    """A decision to load a model on an endpoint, after unloading the models in `victims` there."""
+    """A decision to load a model on an endpoint, after the endpoint's models in `victims` are unloaded."""
 
     placement: Placement
     endpoint: Endpoint
@@ -209,8 +210,8 @@ class ServerCapacities:
         return LoadStep(placement, endpoint)
 
     def step_into(self, placement: Placement, endpoint: Endpoint) -> LoadStep | None:
-        """Return the step that frees capacity on this endpoint and loads a model there, even after failed loads. Return
-        None if no model there can be unloaded."""
+        """Return the step that frees capacity on this endpoint and loads a model on it, even after failed loads. Return
+        None if no model on the endpoint can be unloaded."""
         if endpoint not in self.at:
             return None
         if self.at[endpoint].fits(placement.model):

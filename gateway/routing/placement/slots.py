@@ -39,7 +39,7 @@ class PlacedSlots:
     """The slots of the endpoints that have a request's model.
 
     - `placements`: The table that shows which endpoint has which model. After a reload, the new backend with the same
-    name takes over the table.
+      name takes over the table.
     - `inventory`, `refresher`: Query the endpoints for their models.
     - `loader`: Loads and unloads models; None if the protocol does not support loading.
     - `is_on_demand`: True if a client's request causes the loader to load a model.

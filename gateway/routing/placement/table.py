@@ -39,7 +39,7 @@ class ReplicaState(Enum):
     FAILED = "failed"
     """A server that could not load the model, or has responded that it does not have the model although it lists it."""
     GONE = "gone"
-    """A server that has lost the model. Calls in flight there continue."""
+    """A server that has lost the model. The model's calls in flight continue."""
 
 
 @frozen
@@ -47,7 +47,7 @@ class ServerInventory:
     """The models that one server reports (its inventory).
 
     - `held`: The models that the server serves, with their versions; the versions are empty if the server does not
-    report them.
+      report them.
     - `changing`: The models that the server is loading or unloading.
     - `listed`: All models in the server's repository, loaded or not.
     """
@@ -99,7 +99,7 @@ class ModelReplica:
     """One model on one endpoint.
 
     - `since`: The time at which the current state began.
-    - `last_used`: The time at which the model's last call there ended, or at which the model was loaded.
+    - `last_used`: The time at which the model's last call on the endpoint ended, or at which the model was loaded.
     - `until`: The time at which a FAILED state ends.
     """
 
@@ -220,7 +220,7 @@ class Placement:
         self.failures = 0
         """The number of consecutive failed loads."""
         self.not_before = 0.0
-        """The earliest time at which this gateway can try to load the model, which another gateway is loading now."""
+        """The earliest time at which this gateway can try to load the model, while another gateway is loading it."""
         self.wanted_by = ""
         """The client whose call was the first to wait for the model; empty if loads per client are not limited."""
         self.wanted_since = 0.0
@@ -432,7 +432,7 @@ class Placements:
         return stock
 
     def _has(self, model: str, versions: tuple[str, ...], endpoint: Endpoint, asked: int) -> bool:
-        """Record that an endpoint reports a model. Return True if the model is new there."""
+        """Record that an endpoint reports a model. Return True if the model is new on this endpoint."""
         placement = self.models.get(model)
         if placement is None:
             placement = self.models[model] = Placement(model)
