@@ -60,7 +60,7 @@ class FittedCalls:
 
         Raises:
             DecodeError, GatewayError: `error` itself if it has another cause or the tensors are unchanged; otherwise
-            the error of the second call.
+                the error of the second call.
         """
         if isinstance(error, GatewayError):
             if error.reason is Reason.INVALID_OUTPUT:  # do not repeat the call, because the model has run

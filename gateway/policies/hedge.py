@@ -115,7 +115,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
 
     The Handler raises:
         GatewayError: the first attempt failed, and the second attempt, if any, also failed; this is the error of the
-        first attempt.
+            first attempt.
     """
     hedges = context.hidden_state(settings, lambda: Hedges(settings, context))
 

@@ -127,7 +127,7 @@ class Branches:
 
         Raises:
             GatewayError, DecodeError: the error of the last backend; if that backend does not have the model and an
-            earlier backend was unreachable, the error of the earlier backend.
+                earlier backend was unreachable, the error of the earlier backend.
         """
         operation = request.operation
         if operation in CONTROL_OPERATIONS:

@@ -70,7 +70,7 @@ async def probe(operation: Operation, protocol: Protocol, connector: Connector, 
     Raises:
         TransportError: the server is unreachable, closed the connection, or did not respond in its protocol.
         GatewayError: INTERNAL (invalid output) if the reply is malformed; UNAVAILABLE (not ready) if the server
-        responded with an error, or reported that it is not live or not ready.
+            responded with an error, or reported that it is not live or not ready.
     """
     try:
         answer = await ask(Request(operation), protocol, connector, target)

@@ -50,7 +50,7 @@ class ModelControl:
 
         Raises:
             GatewayError: same as `Inventory.of`; also DEADLINE_EXCEEDED if the server still has the model at the time
-            limit.
+                limit.
         """
         wait, until = FIRST_LOOK, self._clock() + self._timeout
         while True:
