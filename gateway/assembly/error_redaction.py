@@ -137,8 +137,8 @@ def _models_of_steps(config: Config) -> frozenset[str]:
 
 
 def _hosts_and_paths(address: str) -> set[str]:
-    """Return the address without its scheme, and without its scheme and path: `host:port`, or the path of a unix
-    socket. Omit a host name without a port."""
+    """Return the forms of the address in error messages: without its scheme, and without its scheme and path. The forms
+    are `host:port` or the path of a unix socket, for example, but not the host name without its port."""
     _, separator, rest = address.partition("://")
     place = rest if separator else address
     return {place, place.split("/")[0]} - {""}

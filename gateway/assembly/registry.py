@@ -82,8 +82,9 @@ def policy_metrics() -> "Mapping[str, tuple[StateMetric, ...]]":
 
 @cache
 def descriptions() -> Mapping[str, DescribeOperation]:
-    """Return the functions that describe a protocol's paths for OpenAPI documents, by protocol name: `describe` in the
-    protocol's module `openapi`. These modules are imported at the first call. Forms have their own `describer`."""
+    """Return the functions that describe the protocols' paths for OpenAPI documents, by protocol name. Each is the
+    function `describe` in the protocol's module `openapi`. These modules are imported at the first call. Forms have
+    their own `describer`."""
     found: dict[str, DescribeOperation] = {}
     for module in _modules(gateway.protocols):
         if module.PROTOCOLS and any(each.name == "openapi" for each in iter_modules(module.__path__)):

@@ -7,9 +7,9 @@ requests for the same model wait for it. The cache drops a signature after SECON
 the backend recovers, because the endpoint might have different models.
 
 A different model can take over the name, for example when a new version is deployed, and the gateway does not notice
-the change. The gateway therefore queries the signature again in these cases: a request does not match it (`confirm`),
-the backend rejects a request or its response does not match (`doubt`), or the backend reports a different signature to
-a client (`reported`).
+the change. The gateway therefore queries the signature again if a request does not match it (`confirm`), if the backend
+rejects a request or returns a response that does not match (`doubt`), or if the backend reports a different signature
+to a client (`reported`).
 """
 
 import asyncio

@@ -215,8 +215,8 @@ class RouteSignatures:
 
         Raises:
             GatewayError: UNIMPLEMENTED if the server has only one model, or if no setting or metadata shows that it has
-                the derivative model, because the server might then run the base model on the derivative's tensors;
-                NOT_FOUND if the model does not exist. For other errors, see `has_own`.
+                the derivative model (it might then run the base model on the derivative's tensors); NOT_FOUND if the
+                model does not exist. For other errors, see `has_own`.
         """
         models = self._backend.traits.models
         if not models.companions:

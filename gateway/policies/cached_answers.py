@@ -297,9 +297,9 @@ class SharedAnswers:
     The cache also works without the server: if the server does not respond in time, or contains data in a different
     version's format, the gateway continues without the server's responses.
 
-    All responses can be removed in one step, because one key on the server contains a number, the epoch, which a
-    removal increments. Each response contains the epoch in which its request started, and the gateway ignores responses
-    from earlier epochs."""
+    One key on the server contains a number, the epoch. To remove all responses in one step, the gateway increments the
+    epoch. Each response contains the epoch in which its request started, and the gateway ignores responses from earlier
+    epochs."""
 
     def __init__(
         self,

@@ -59,8 +59,8 @@ SECONDS_APART = 60.0
 """The time for which the gateway batches a client's requests separately after one of them made a batch fail, in
 seconds."""
 SECONDS_PAUSED = 10.0
-"""The time, in seconds, for which the gateway sends the requests for a model one by one after a failed batch that
-cannot be repeated in parts, or after the server did not respond to a query about the model."""
+"""The time for which the gateway sends the requests for a model one by one, in seconds. This time begins when a batch
+fails that cannot be repeated in parts, or when the server does not respond to a query about the model."""
 SECONDS_ASKED = 10.0
 """The time limit for queries about a model, in seconds."""
 MOST_KNOWN = 1000

@@ -363,9 +363,9 @@ class Endpoint:
     def _failed(self, error: TransportError) -> None:
         """Record the effect of a call's error on the endpoint's health.
 
-        A rejected request and a reply that exceeds a limit count as responses. Attempt handles expired deadlines. If a
-        proxy reports that it received no reply, this counts as a single failure, because one client's call might crash
-        the server or take too long."""
+        A rejected request and a reply that exceeds a limit count as responses. Attempt handles expired deadlines. A
+        proxy's report that it received no reply counts as a single failure, because one client's call might crash the
+        server or take too long."""
         if error.answered:
             self.note_answer()
         elif error.status is Status.UNAVAILABLE:

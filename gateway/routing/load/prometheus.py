@@ -25,8 +25,8 @@ requests is the time per call, and the work divided by the elapsed time is the n
 
 The load is the number of pending plus running calls. The number of running calls is the maximum of three values: the
 number of this gateway's calls that are not waiting, the number of calls that ran in parallel, and the busy fraction of
-the GPUs, which other processes might also use. The server does not report the number of its model instances. Therefore,
-its capacity is the mean number of calls that run while others wait.
+the GPUs. (Other processes might also use the GPUs.) The server does not report the number of its model instances.
+Therefore, its capacity is the mean number of calls that run while others wait.
 """
 
 import math

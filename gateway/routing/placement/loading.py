@@ -1,8 +1,8 @@
 """Loads and unloads the models of one backend, following the decisions of `plan`.
 
 A request for a model that no server has waits in the backend's queue, and the Loader is notified (`want`). The Loader
-tries to load the model on one server after another until a server has it. If there is demand, more copies follow later.
-A load goes through these states:
+tries to load the model on one server after another until a server has it. If the demand requires it, more copies follow
+later. A load goes through these states:
 
 | event | replica | calls that wait |
 |---|---|---|
