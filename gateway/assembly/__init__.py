@@ -1,3 +1,3 @@
-"""Builds backends, bridges, policies and routes from a Config; finds protocols, policies and transports by scanning
-their folders. No code in this package opens a socket.
+"""Builds backends, bridges, policies and routes from a Config, and finds protocols, policies and transports by scanning
+their folders. Building an Assembly opens no sockets.
 """

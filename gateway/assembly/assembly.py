@@ -1,4 +1,4 @@
-"""Assembles a gateway from a Config. `runtime.app.gateway` runs it; this module opens no sockets."""
+"""Assembles a gateway from a Config. `runtime.app.gateway` runs the gateway; this module opens no sockets."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from gateway.routing.router import Router
 
 
 class RequestsInFlight:
-    """Counts requests in flight and waits until none are left."""
+    """Counts requests in flight, and waits until none are left."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -46,16 +46,16 @@ class RequestsInFlight:
             self._none.set()
 
     async def all_ended(self) -> None:
-        """Return when the number is 0."""
+        """Return when no requests are in flight."""
         await self._none.wait()
 
 
 class Assembly:
     """The backends and Routers of one Config.
 
-    A reload makes a second Assembly in the same `environment`. The second Assembly takes over from the `previous` one,
-    which closes after its last request. Building thousands of routes takes seconds. If `in_steps` is True, the caller
-    builds the Routers with `build_routes`, so the gateway can handle requests between the steps."""
+    A reload creates a second Assembly in the same `environment`. The second Assembly takes over from the `previous`
+    one, which closes after its last request. Building thousands of routes takes seconds. If `in_steps` is True, the
+    caller builds the Routers with `build_routes`, and the gateway can handle requests between the steps."""
 
     def __init__(
         self, config: Config, environment: Environment, previous: "Assembly | None" = None, *, in_steps: bool = False
@@ -66,19 +66,21 @@ class Assembly:
         self._previous = previous
         clock = environment.clock
         self.streams = RequestsInFlight()
-        """The messages of streams that are in flight."""
+        """The in-flight messages of streams."""
         self.authentication: Authentication = Authentication(
             config, clock, None if previous is None else previous.authentication
         )
         """Authenticates clients."""
         self.activities: Mapping[str, Activity] = _activities(config, environment, previous)
-        """Call counts by backend name, kept only if the scaler is enabled. They continue from the previous Assembly."""
+        """Call counts by backend name, available only if the scaler is enabled. The counts continue from the previous
+        Assembly."""
         self._backends = Backends(config, environment)
         self.policing = Policing(config, environment, self.backends)
         """The policies of backends and routes."""
         self._sides = BackendSides(config, self.backends, self.policing, self.activities, clock)
         self.statistics: Mapping[str, ListenerStatistics] = _statistics(config, environment, previous)
-        """The statistics of listeners with a metrics page, by listener name. They continue from the previous Assembly.
+        """The statistics of listeners with a metrics page, by listener name. The statistics continue from the previous
+        Assembly.
         """
         switchable = frozenset(each.name for each in config.listeners if each.allow_offline)
         routed = dict.fromkeys(name for each in config.routes for name in each.called_backends)
@@ -95,10 +97,10 @@ class Assembly:
             for _ in self.build_routes():
                 pass
         self.discovery = self._backends.discovery()
-        """Adds and removes endpoints of backends once it is started."""
+        """After its start, adds and removes endpoints of backends."""
 
     def build_routes(self) -> Iterator[None]:
-        """Build the Routers, one route per step, because building thousands of routes in one go would block the event
+        """Build the Routers, one route per step, because building thousands of routes in one step would block the event
         loop."""
         return self._routers.build()
 
@@ -143,9 +145,8 @@ class Assembly:
         return self._sides.all
 
     def start(self) -> None:
-        """Make this the current Assembly.
-
-        Take over from the previous Assembly, stop its background tasks, and start this Assembly's tasks."""
+        """Make this Assembly the current one: take over from the previous Assembly, stop its background tasks, and
+        start this Assembly's tasks."""
         previous, self._previous = self._previous, None
         self._backends.pool.take_over()
         # Start before the previous Assembly stops, so keys that both use stay up to date.
@@ -178,7 +179,8 @@ class Assembly:
     async def end(self, seconds: float = inf) -> None:
         """Stop the background tasks, and close the policies' connections.
 
-        No requests must be in flight. Calls that policies make outside of requests have `seconds` to end."""
+        Call this only when no requests are in flight. Calls that policies make outside requests have `seconds` seconds
+        to end."""
         self.stop()
         for each in (*self.probers, *self._backends.load_readings):
             await each.stop()
@@ -188,14 +190,14 @@ class Assembly:
         """Release the endpoints.
 
         Return when all endpoints that no other Assembly uses are closed. The only requests that can still be in flight
-        are abandoned requests that a server is still computing. Their connections close when the server responds."""
+        are abandoned requests that a server has not finished. Their connections close when the server responds."""
         await self.end()
         for backend in self.backends.values():
             backend.close()
         await self._backends.pool.close()
 
     async def close_unused_connectors(self) -> None:
-        """Close the Connectors that this Assembly replaced, or that it made without taking over."""
+        """Close the Connectors that this Assembly replaced, or that it created without taking over."""
         await self._backends.pool.close_unused_connectors()
 
 

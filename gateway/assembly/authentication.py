@@ -1,8 +1,8 @@
-"""Authentication of the parts that require credentials: listeners with `auth`, the status API, and the metrics page.
-The gateway authenticates a client before it decodes the client's message.
+"""Authenticates clients of the parts that require credentials: listeners with `auth`, the status API, and the metrics
+page. The gateway authenticates a client before it decodes the client's message.
 
-In the background, the gateway reloads changed key files and fetches issuer keys. A configuration reload keeps unchanged
-keys."""
+In the background, the gateway reloads changed key files and fetches issuer keys. A configuration reload does not
+interrupt the use of unchanged keys."""
 
 import asyncio
 import logging
@@ -35,38 +35,37 @@ _lines = LogLimit(log)
 
 
 LOOKS = 2
-"""Number of checks in one `reload.interval`.
-
-A change takes effect after two checks, so a revoked key stops working within one interval.
+"""The number of checks in one `reload.interval`. A change takes effect after two checks. Therefore, a revoked key stops
+working within one interval.
 """
 MOST_CHANGING = 3
-"""Number of checks after which the gateway reads a file even if it keeps changing. Otherwise, constant writes could
-keep a revoked key valid."""
+"""The number of checks after which the gateway reads a file even if the file keeps changing. Otherwise, constant writes
+could keep a revoked key valid."""
 
 
 class WatchedKeys:
     """The API keys of one file.
 
-    Configurations that name the same file share one object, so a reload does not interrupt checks. The file is checked
-    from the first use until the last use ends."""
+    Configurations that contain the same file share one object; therefore, a reload does not interrupt checks. The
+    gateway checks the file from the first use until the last use ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._watched = Watched(look([path]))
         self._changing = 0
-        """Number of consecutive checks that found a file different from the last one read."""
+        """The number of consecutive checks in which the file differed from the version that was last read."""
         self._uses: dict[object, Callable[[], None]] = {}
-        """The users of the keys, and the function to call for each when the keys have changed."""
+        """The users of the keys, each with the function to call when the keys have changed."""
         self._interval = 1.0
         self._watching: asyncio.Task[None] | None = None
         self.keys: KeyFile | None = None
         try:
             self.keys = read_keys(path)
-        except KeyFileError as error:  # the file was valid before the start, so it broke since then
+        except KeyFileError as error:  # the file was valid before the start, and has become invalid since
             log.error("cannot read the API keys in %s, so the gateway accepts no key: %s", path, error)
 
     def begin_use(self, user: object, interval: float, changed: Callable[[], None]) -> None:
-        """Check the file from now on, at the configured `interval`. Call `changed` after each change of the keys."""
+        """From now on, check the file at the configured `interval`. Call `changed` after each change of the keys."""
         self._interval = interval
         self._uses[user] = changed
         if self._watching is None:
@@ -93,7 +92,7 @@ class WatchedKeys:
     async def read_now(self) -> None:
         """Reload the file, because this process has changed it.
 
-        Other processes notice the change at their next checks."""
+        Other processes detect the change at their next checks."""
         found = await asyncio.to_thread(look, [self.path])
         if await self._read(found):
             self._changed()
@@ -101,7 +100,7 @@ class WatchedKeys:
     async def read_if_changed(self) -> bool:
         """Reload the file if it has changed.
 
-        If the file has errors, keep the previous keys. Return True if the keys have changed."""
+        If the file has errors, continue to use the previous keys. Return True if the keys have changed."""
         found = await asyncio.to_thread(look, [self.path])
         self._changing = self._changing + 1 if self._watched.differs(found) else 0
         if not self._watched.has_changed(found) and self._changing < MOST_CHANGING:
@@ -109,7 +108,7 @@ class WatchedKeys:
         return await self._read(found)
 
     async def _read(self, found: Look) -> bool:
-        """Read the file, whose state was `found`. Return True if its keys are now in use."""
+        """Read the file, whose last known state is `found`. Return True if its keys are now in use."""
         self._changing = 0
         self._watched.loaded(found)
         try:
@@ -154,9 +153,8 @@ class Access:
         )  # fmt: skip
 
     def begin(self) -> None:
-        """Keep keys up to date.
-
-        Call this before `end` of the previous configuration, so keys that both use stay up to date."""
+        """Start keeping the keys up to date. Call this before `end` of the previous configuration: keys that both
+        configurations use then stay up to date."""
         for issuer in self.issuers.values():
             issuer.begin_use(self, self.credentials.changed)
         if self.file is not None:
@@ -165,7 +163,7 @@ class Access:
                 self._use_keys()
 
     def end(self) -> None:
-        """Stop keeping keys up to date. Has no effect before `begin`."""
+        """Stop keeping the keys up to date. A call before `begin` has no effect."""
         for issuer in self.issuers.values():
             issuer.end_use(self)
         if self.file is not None:
@@ -185,8 +183,8 @@ class Access:
         """Return when the keys of this issuer have been fetched.
 
         Raises:
-            GatewayError: UNAUTHENTICATED if the last lookup of the keys was too recent for another one; UNAVAILABLE if
-                the keys are unknown.
+            GatewayError: UNAUTHENTICATED if the last lookup of the keys was too recent for another lookup; UNAVAILABLE
+                if the keys are unknown.
         """
         issuer = self.issuers[name]
         lookup = issuer.lookup()
@@ -205,7 +203,7 @@ def _keys_not_known() -> GatewayError:
 
 
 def _unknown_key() -> GatewayError:
-    """Return the error for a token signed by a key that the issuer does not have."""
+    """Return the error for a token whose signing key does not belong to the issuer."""
     return refusal(
         Reason.UNAUTHENTICATED, "the token is not accepted, because its issuer does not have its key; get a new token"
     )
@@ -254,7 +252,7 @@ def _verifier(issuers: "Mapping[str, IssuerKeys]") -> Callable[[bytes], Verified
 
 
 class ListenerAuthentication:
-    """Authenticates the clients of one listener before the Exchange gets their messages."""
+    """Authenticates the clients of one listener before the Exchange receives their messages."""
 
     def __init__(self, listener: str, access: Access, authenticator: Authenticator) -> None:
         self._listener = listener
@@ -262,8 +260,8 @@ class ListenerAuthentication:
         self._authenticator = authenticator
 
     def exchanges(self, inner: Exchanges) -> Exchanges:
-        """Wrap `inner` to pass on only messages from authenticated clients. For streams, `refused` checks each message
-        instead."""
+        """Wrap `inner` to pass on only messages from authenticated clients. For streams, `refused` makes this check for
+        each message instead."""
 
         def answered(message: Message, protocol: Protocol) -> EventualReply:
             try:
@@ -339,7 +337,7 @@ class ListenerAuthentication:
 
 
 def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
-    """Return the response for a listener error. Over HTTP, a 401 response states the expected credentials."""
+    """Return the response for a listener error. Over HTTP, a 401 response describes the expected credentials."""
     reply = exchange.refuse(error, protocol, message)
     if error.status is Status.UNAUTHENTICATED and isinstance(protocol.binding, HttpBinding):
         return replace(reply, headers=Headers((*reply.headers.raw, CHALLENGE)))
@@ -351,7 +349,7 @@ Asked: TypeAlias = tuple[Authenticator, Callable[[str], Awaitable[None]]]
 
 
 class Authentication:
-    """Authenticates clients according to one Config. `previous` is the Authentication of the previous configuration."""
+    """Authenticates clients as one Config specifies. `previous` is the Authentication of the previous configuration."""
 
     def __init__(self, config: Config, clock: Callable[[], float], previous: "Authentication | None" = None) -> None:
         self.access: Access = Access(config, clock, None if previous is None else previous.access)
@@ -361,11 +359,11 @@ class Authentication:
             for each in config.listeners
             if each.auth is not None
         }
-        """For each listener that requires credentials, by name: its authentication."""
+        """The authentication of each listener that requires credentials, by listener name."""
         self.of_admin = self._asked(None if config.admin is None else config.admin.auth)
-        """Authenticates clients of the status API; None if it requires no credentials."""
+        """Authenticates clients of the status API; None if the status API requires no credentials."""
         self.of_metrics = self._asked(None if config.health is None else config.health.auth)
-        """Authenticates clients of the metrics page; None if it requires no credentials."""
+        """Authenticates clients of the metrics page; None if the page requires no credentials."""
 
     def _asked(self, config: AdminAuthConfig | HealthAuthConfig | None) -> Asked | None:
         return None if config is None else (self.access.authenticator(config), self.access.wait_for_keys)

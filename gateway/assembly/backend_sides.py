@@ -1,5 +1,5 @@
-"""The backends of a Config as Bridges call them: wrapped in their policies, with the signatures of their models.
-`assembly` creates them."""
+"""The backends of a Config in the form that Bridges call: wrapped in their policies, with the signatures of their
+models. `assembly` creates them."""
 
 from collections.abc import Callable, Mapping
 
@@ -17,8 +17,8 @@ from gateway.routing.backend import Backend
 
 
 class BackendSides:
-    """All BackendSides. `all` maps backend names to BackendSides. `activities` count the calls of some backends for the
-    scaler."""
+    """All BackendSides. `all` maps backend names to BackendSides. `activities` contains, for the scaler, the call
+    counts of some backends."""
 
     def __init__(
         self,

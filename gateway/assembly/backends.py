@@ -1,4 +1,4 @@
-"""The backends of a Config: with their endpoints, load readings, probes and discovery. `assembly` creates them."""
+"""The backends of a Config, with their endpoints, load readings, probes and discovery. `assembly` creates them."""
 
 from collections.abc import Callable, Hashable
 from functools import partial
@@ -29,7 +29,7 @@ from gateway.servers.discovery.source import Found
 
 
 class EndpointPool:
-    """Endpoints, by key. `is_used` returns whether a backend uses an endpoint."""
+    """Endpoints by key. `is_used` returns whether a backend uses an endpoint."""
 
     def __init__(self, config: Config, environment: Environment, is_used: Callable[[Endpoint], bool]) -> None:
         self._connections, self._clock = environment.connections, environment.clock
@@ -42,8 +42,7 @@ class EndpointPool:
         self.weights: dict[str, dict[Hashable, float]] = {
             name: {at.address: at.weight for at in each.endpoints} for name, each in config.backends.items()
         }
-        """For each backend, the weights of its endpoints, by endpoint key and by address as written in the
-        configuration."""
+        """For each backend, the weights of its endpoints, by endpoint key and by the address in the configuration."""
 
     def endpoint(self, found: Found, name: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
         """Return the Endpoint at this address. All backends with this protocol and address share it."""
@@ -84,11 +83,11 @@ class EndpointPool:
         self._closer.release(endpoint)
 
     def take_over(self) -> None:
-        """Use the new Connectors for every call from now on."""
+        """From now on, use the new Connectors for every call."""
         self._changed_connectors.take_over()
 
     async def close_unused_connectors(self) -> None:
-        """Close the replaced Connectors, or the new ones if the Assembly never took over."""
+        """Close the replaced Connectors, or the new Connectors if the Assembly never took over."""
         await self._changed_connectors.close_unused()
 
     async def close(self) -> None:
@@ -109,8 +108,8 @@ def _ejection(config: BackendConfig) -> Ejection:
 class Backends:
     """All backends of a Config. `all` maps names to backends.
 
-    Also holds the Probers of backends with probes, and the load readings of backends that are balanced by load
-    (`load_readings`)."""
+    Also contains the Probers of backends with probes, and the load readings (`load_readings`) of backends that are
+    balanced by load."""
 
     def __init__(self, config: Config, environment: Environment) -> None:
         self._config = config
@@ -140,7 +139,7 @@ class Backends:
         return any(endpoint in backend.endpoints for backend in self.all.values())
 
     def _spoken(self, config: BackendConfig) -> Protocol:
-        """Return the protocol of a backend, configured with the backend's settings."""
+        """Return a backend's protocol, configured with the backend's settings."""
         return self._environment.protocols[config.protocol].with_settings(config.settings)
 
     def _backend(self, name: str, config: BackendConfig) -> Backend:
@@ -181,7 +180,7 @@ class Backends:
         return EndpointChoice(strategy(config.balance, weights, loads), _ejection(config).max_ejected_share)
 
     def discovery(self) -> Discovery:
-        """Return an object that adds and removes endpoints of backends once it is started."""
+        """Return an object that, after its start, adds and removes endpoints of backends."""
         discovery = Discovery(self._environment.clock, self._environment.host.own_addresses)
         for name, each in self._config.backends.items():
             if each.discovery is not None:
@@ -192,7 +191,7 @@ class Backends:
         return discovery
 
     def served(self) -> dict[str, tuple[Backend, StartedSlots, Wiring, Target]]:
-        """Return the backends whose servers the gateway starts, with the data that it needs to start them."""
+        """Return the backends whose servers the gateway starts, with the data for starting the servers."""
         found = {}
         for name, slots in started(self.all).items():
             config, backend = self._config.backends[name], self.all[name]

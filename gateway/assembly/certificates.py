@@ -1,7 +1,7 @@
 """The TLS certificates of listeners, ports and backends.
 
-The gateway reloads certificates when their files change, without a restart and without closing connections. If the new
-files are unusable, it logs the error and keeps using the previous ones.
+When certificate files change, the gateway reloads them without a restart, and without closing connections. If the new
+files are unusable, the gateway logs the error and continues to use the previous certificates.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from gateway.transports.tls import ClientTls
 log = logging.getLogger(__name__)
 
 WARNED = (timedelta(days=30), timedelta(days=7), timedelta())
-"""Remaining validity periods of a certificate at which the gateway logs a warning."""
+"""The remaining validity periods of a certificate at which the gateway logs a warning."""
 
 
 class Material:
@@ -40,7 +40,7 @@ class Material:
     def __init__(self, files: TlsFiles, make: Callable[[], ssl.SSLContext]) -> None:
         self.files = files
         self.error: str | None = None
-        """Why the current versions of the files are not in use; None if they are in use."""
+        """The reason why the current versions of the files are not in use; None if they are in use."""
         self.used_by: tuple[str, ...] = ()
         self._make = make
         self._warned = 0
@@ -105,7 +105,8 @@ class Certificates:
         self, settings: ListenerTlsConfig, alpn: tuple[str, ...], place: str = ""
     ) -> Callable[[], ssl.SSLContext]:
         """Return a function that returns the TLS context for a listener's next handshake. The handshake selects the
-        first protocol in `alpn` that the client offers. Until `take_over`, log lines call the listener `place`.
+        first protocol in `alpn` that the client offers. Until `take_over`, log lines use `place` as the listener's
+        name.
 
         Raises:
             CertificateError: a file is unusable.
@@ -123,9 +124,8 @@ class Certificates:
         return ClientTls(context, settings.server_name or "")
 
     def prepare(self, config: Config) -> None:
-        """Read the files that `config` uses and the previous configuration did not.
-
-        Raises the same errors as `server`."""
+        """Read the files that `config` uses and that the previous configuration did not use. Raises the same errors as
+        `server`."""
         for _, settings, alpn in _places(config):
             if isinstance(settings, BackendTlsConfig):
                 self.client(settings, *alpn)
@@ -133,7 +133,7 @@ class Certificates:
                 self.server(settings, alpn)
 
     def take_over(self, config: Config) -> None:
-        """Drop files that `config`, the new configuration, no longer uses."""
+        """Drop the files that `config`, the new configuration, no longer uses."""
         places: dict[Hashable, list[str]] = {}
         for place, settings, alpn in _places(config):
             places.setdefault((settings, alpn), []).append(place)
@@ -143,8 +143,8 @@ class Certificates:
             each.warn(self._clock())
 
     async def watch(self, settings: Callable[[], ReloadConfig]) -> NoReturn:
-        """Reload changed files if the configuration enables it, and log warnings about certificates that are about to
-        expire."""
+        """Reload changed files if the configuration enables reloading, and log warnings about certificates that expire
+        soon."""
         while True:
             await asyncio.sleep(settings().interval)
             for each in list(self._materials.values()):
@@ -172,7 +172,7 @@ class Certificates:
 
 
 def alpn(*protocols: Protocol) -> tuple[str, ...]:
-    """Return the ALPN names that client and server announce over TLS, according to the transports of the protocols.
+    """Return the ALPN names that client and server announce over TLS for the transports of these protocols.
 
     HTTP/1.1 comes before HTTP/2, because most HTTP clients offer both, and gRPC clients offer only HTTP/2."""
     names = {registry.transport(protocol.transport).ALPN for protocol in protocols}
@@ -180,7 +180,7 @@ def alpn(*protocols: Protocol) -> tuple[str, ...]:
 
 
 def port_alpn(port: str = "") -> tuple[str, ...]:
-    """Return the ALPN names for a port that is not a listener: HTTP/2 for the scaler, HTTP/1.1 for other ports."""
+    """Return the ALPN names for a port that is not a listener: HTTP/2 for the scaler, and HTTP/1.1 for other ports."""
     return (registry.transport("grpc" if port == "scaler" else "http").ALPN,)
 
 
@@ -190,7 +190,7 @@ def certificate_files(config: Config) -> frozenset[Path]:
 
 
 def _places(config: Config) -> Iterator[tuple[str, ListenerTlsConfig | BackendTlsConfig, tuple[str, ...]]]:
-    """Yield all TLS settings in the configuration: for each, its location, its settings, and its ALPN names."""
+    """Yield all TLS settings in the configuration, each with its location and its ALPN names."""
     protocols = spoken(config)
     for listener in config.listeners:
         if listener.tls is not None:

@@ -1,4 +1,4 @@
-"""Makes Connectors to servers, according to the transport of the protocol."""
+"""Creates Connectors to servers, for the protocol's transport."""
 
 from collections.abc import Hashable
 
@@ -44,7 +44,7 @@ def connect(
 
 
 def _framing(binding: TransportBinding) -> dict[str, object]:
-    """Return the Connector arguments that determine where a message ends. Only byte streams need them."""
+    """Return the Connector arguments that determine the end of a message. Only byte streams require these arguments."""
     match binding:
         case StreamBinding():
             return {"framing": binding.framing}

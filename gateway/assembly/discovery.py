@@ -23,17 +23,17 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log, lines=60)  # HPC jobs start and end often, and each line is about a different server
 
 MOST_SHOWN = 10
-"""Maximum number of endpoints that a log line lists."""
+"""The maximum number of endpoints that a log line lists."""
 
 ParseAddress = Callable[[str], Any]
-"""Parses an address into a normalized EndpointKey, with `host` and `port`. All spellings of an address give equal keys.
-Raises ValueError for an invalid address."""
+"""Parses an address into a normalized EndpointKey, with `host` and `port`. All spellings of an address result in equal
+keys. Raises ValueError for an invalid address."""
 
 
 class Discovery:
     """Watches the discovery sources of all backends, and handles server registrations.
 
-    Nothing runs before `start`. Servers cannot have any of the gateway's `own_addresses`."""
+    Nothing runs before `start`. Addresses in `own_addresses`, which belong to the gateway, cannot be endpoints."""
 
     def __init__(self, clock: Callable[[], float], own_addresses: Callable[[], Iterable[str]] = tuple) -> None:
         self._clock = clock
@@ -41,7 +41,7 @@ class Discovery:
         self._watchers: list[Watcher] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.registrations: dict[str, Registrations] = {}
-        """For each backend that allows registration, by backend name: its registrations."""
+        """The registrations of each backend that allows registration, by backend name."""
 
     def add(
         self, name: str, config: BackendConfig, endpoints: "DiscoveredEndpoints", parse_address: ParseAddress
@@ -67,7 +67,7 @@ class Discovery:
             registrations.on_change(endpoints.updater())
 
     def inherit(self, other: "Discovery") -> None:
-        """Take over the discovered addresses and the leases of `other`, the Discovery of the previous configuration.
+        """Take over the discovered addresses and the leases from `other`, the Discovery of the previous configuration.
 
         Call this before `start`."""
         for watcher in self._watchers:
@@ -75,13 +75,13 @@ class Discovery:
         self.inherit_leases(other)
 
     def inherit_leases(self, other: "Discovery") -> None:
-        """Take over the leases granted by `other`."""
+        """Take over the leases that `other` granted."""
         for name, registrations in self.registrations.items():
             if name in other.registrations:
                 registrations.inherit(other.registrations[name])
 
     async def start(self) -> None:
-        """Look up all names and files immediately, then periodically in the background."""
+        """Look up all names and files immediately, and then periodically in the background."""
         await asyncio.gather(*(watcher.look() for watcher in self._watchers))
         self._tasks = [spawn(watcher.run()) for watcher in self._watchers]
 
@@ -94,10 +94,8 @@ class Discovery:
 
 
 class DiscoveredEndpoints:
-    """The endpoints of one backend that any number of sources have discovered.
-
-    A backend has at most MOST_ADDRESSES of them; existing endpoints take precedence. Configured endpoints are never
-    removed.
+    """The discovered endpoints of one backend, from any number of sources. A backend has at most MOST_ADDRESSES such
+    endpoints; existing endpoints take precedence. Configured endpoints are never removed.
 
     `endpoint` returns the Endpoint of an address, and creates it if necessary. `release` is called with endpoints that
     the backend has lost."""
@@ -112,10 +110,10 @@ class DiscoveredEndpoints:
         self._found: dict[int, frozenset[Found]] = {}
         self._used: frozenset[Found] = frozenset()
         self._left_out = False
-        """True after a log line about more than MOST_ADDRESSES addresses."""
+        """True after the gateway has logged that more than MOST_ADDRESSES addresses were found."""
 
     def updater(self) -> Callable[[frozenset[Found]], None]:
-        """Return the function that one source calls with all addresses that it has found."""
+        """Return the function that a source calls with all addresses that it has found."""
         number = len(self._found)
         self._found[number] = frozenset()
 
@@ -132,7 +130,8 @@ class DiscoveredEndpoints:
         return update
 
     def _update(self) -> None:
-        """Add and remove endpoints. Add first, so waiting calls always have an endpoint."""
+        """Add new endpoints, and then remove old ones. This order ensures that waiting calls always have an
+        endpoint."""
         found = frozenset().union(*self._found.values())
         addresses = sorted(found, key=lambda each: (each not in self._used, str(each)))[:MOST_ADDRESSES]
         wanted = dict.fromkeys([*self._fixed, *map(self._endpoint, sorted(addresses, key=str))])
@@ -151,7 +150,7 @@ class DiscoveredEndpoints:
             self._release(each)
 
     def _tell_left_out(self, *, are_left_out: bool) -> None:
-        """Log once that there are more addresses than a backend can have."""
+        """Log once that the sources have found more addresses than a backend can have."""
         if are_left_out and not self._left_out:
             text = "backend %r: discovery has found more than %d addresses; those beyond are left out"
             log.warning(text, self._backend.name, MOST_ADDRESSES)
@@ -167,8 +166,8 @@ class DiscoveredEndpoints:
 
 
 def fixed_addresses(addresses: Iterable[str], discovery: DiscoveryConfig | None, parse: ParseAddress) -> list[str]:
-    """Return the configured `endpoints` of a backend that never change: all endpoints or, with `dns`, only endpoints
-    without a host name."""
+    """Return a backend's configured `endpoints` that never change: all endpoints or, with `dns`, only endpoints without
+    a host name."""
     if discovery is None or discovery.dns is None:
         return list(addresses)
     return [address for address in addresses if not _has_name(parse(address))]
@@ -201,8 +200,8 @@ def _has_name(place: Any) -> bool:
 class EndpointCloser:
     """Closes unused endpoints after their last calls.
 
-    `endpoints` maps keys to all endpoints; released endpoints are removed from it. `has` returns whether a backend uses
-    an endpoint. `release` takes keys, and returns when their endpoints are closed or in use again."""
+    `endpoints` maps keys to all endpoints; the closer removes released endpoints from it. `has` returns whether a
+    backend uses an endpoint. `release` takes keys, and returns when their endpoints are closed or in use again."""
 
     def __init__(
         self,
@@ -215,7 +214,7 @@ class EndpointCloser:
         self._give_up = release
 
     def release(self, endpoint: Endpoint) -> None:
-        """Close `endpoint` after its last call, unless a backend uses it again before that."""
+        """Close `endpoint` after its last call, unless a backend uses it again before then."""
         key = next((key for key, each in self._endpoints.items() if each is endpoint), None)
         if key is not None and not self._has(endpoint):
             del self._endpoints[key]

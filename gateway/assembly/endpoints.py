@@ -13,20 +13,22 @@ from gateway.core.transport import Connector
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
 
 EndpointKey: TypeAlias = tuple[str, Hashable]
-"""The key of an endpoint: the protocol's name and the normalized address, which is equal for all spellings."""
+"""The key of an endpoint: the protocol's name and the normalized address. All spellings of an address have the same
+normalized form."""
 
 
 @frozen
 class Replies:
-    """How Connectors read responses: within `limits` and, for streams, according to `framing`. A form can change
-    both."""
+    """The settings with which Connectors read responses: `limits` and, for streams, `framing`. A form can change both
+    settings."""
 
     limits: Limits
     framing: StreamFraming | None = None
 
 
 class SharedEndpoint:
-    """A shared endpoint, the number of Assemblies that use it, and how its Connectors read responses."""
+    """A shared endpoint, the number of Assemblies that use it, and the settings with which its Connectors read
+    responses."""
 
     __slots__ = ("endpoint", "replies", "users")
 
@@ -43,7 +45,7 @@ class SharedEndpoints:
         self._shared: dict[EndpointKey, SharedEndpoint] = {}
 
     def use(self, key: EndpointKey, replies: Replies, make: Callable[[], Endpoint]) -> SharedEndpoint:
-        """Return the endpoint with this key for one more Assembly, and create it if necessary."""
+        """Return the endpoint with this key for an additional Assembly, and create it if necessary."""
         shared = self._shared.get(key)
         if shared is None:
             shared = self._shared[key] = SharedEndpoint(make(), replies)
@@ -51,9 +53,7 @@ class SharedEndpoints:
         return shared
 
     async def release(self, keys: Iterable[EndpointKey]) -> None:
-        """Subtract one Assembly from the use count of each endpoint.
-
-        Return when the endpoints that are then unused are closed."""
+        """Subtract one Assembly from the use count of each endpoint. Return when the unused endpoints are closed."""
         keys = tuple(keys)
         for key in keys:
             self._shared[key].users -= 1
@@ -81,8 +81,8 @@ class SharedEndpoints:
 
 
 class ChangedConnectors:
-    """New Connectors for endpoints that stay across a reload, but whose responses need a different decoder. They belong
-    to an Assembly, and take effect when it takes over."""
+    """New Connectors for endpoints that stay across a reload but whose responses require a different decoder. They
+    belong to an Assembly, and take effect when this Assembly takes over."""
 
     def __init__(self) -> None:
         self._made: list[tuple[SharedEndpoint, Replies, Connector, Connector | None]] = []
@@ -95,7 +95,7 @@ class ChangedConnectors:
         self._made.append((shared, replies, connector, passthrough))
 
     def take_over(self) -> None:
-        """Use the new Connectors for every call from now on."""
+        """From now on, use the new Connectors for every call."""
         for shared, replies, connector, passthrough in self._made:
             endpoint = shared.endpoint
             self._unused.append(endpoint.connector)
@@ -108,7 +108,7 @@ class ChangedConnectors:
         self._made.clear()
 
     async def close_unused(self) -> None:
-        """Close the replaced Connectors, or the new ones if the Assembly never took over."""
+        """Close the replaced Connectors, or the new Connectors if the Assembly never took over."""
         unused, self._unused = self._unused, []
         for _, _, connector, passthrough in self._made:
             unused += [connector, *([passthrough] if passthrough is not None else [])]

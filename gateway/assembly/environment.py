@@ -1,4 +1,4 @@
-"""The environment of an Assembly: everything that it needs and that is not in the Config."""
+"""The environment of an Assembly: everything that the Assembly requires and that is not in the Config."""
 
 import typing
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -16,7 +16,7 @@ from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import Connector, FixedFields
 
 ParseAddress = Callable[[str, Protocol], Hashable]
-"""Returns the normalized key of an endpoint, which is equal for all spellings of its address."""
+"""Returns the normalized key of an endpoint. The key is the same for all spellings of the endpoint's address."""
 IsReady = Callable[[], bool]
 
 
@@ -60,8 +60,8 @@ class Connections:
 class Host:
     """The process in which one Assembly replaces another on each reload.
 
-    `fleets` contains the model servers that the process starts, or is None. `own_addresses` are the addresses that the
-    gateway has bound."""
+    `fleets` contains the model servers that the process starts, or is None. `own_addresses` contains the addresses that
+    the gateway has bound."""
 
     shared: SharedEndpoints = field(default_factory=SharedEndpoints)
     part: GatewayPart = WHOLE

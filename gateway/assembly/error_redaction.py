@@ -19,7 +19,8 @@ from gateway.core.web_replies import REDIRECTS
 log = logging.getLogger(__name__)
 
 UNREACHABLE = "the model's server cannot be reached; try again later, or ask the operator to check it"
-"""Replacement for the reason of a failed connection, which can contain host names, ports and certificate details."""
+"""The replacement for the reason of a failed connection. The reason can contain host names, ports and certificate
+details."""
 BACKEND = "a model server"
 ADDRESS = "its address"
 
@@ -27,7 +28,7 @@ _Shorten = Callable[[str], str]
 
 
 class ErrorRedaction:
-    """Makes protocols with brief errors, for listeners with `detail: brief`.
+    """Creates protocols with brief errors, for listeners with `detail: brief`.
 
     `addresses` returns the currently discovered addresses."""
 
@@ -92,8 +93,8 @@ class ErrorRedaction:
 
 
 def _shorten(config: Config, found: frozenset[str]) -> _Shorten:
-    """Return a function that redacts backend names (after the word "backend") and server addresses in a message. It
-    matches addresses in their configured or `found` form, and in the form `host:port`."""
+    """Return a function that redacts backend names (after the word "backend") and server addresses in a message. The
+    function matches addresses in their configured or `found` form, and in the form `host:port`."""
     addresses = found | {address for backend in config.backends.values() for address in backend.addresses}
     addresses |= {place for address in addresses for place in _hosts_and_paths(address)}
     alternatives = "|".join(re.escape(each) for each in sorted(addresses, key=lambda each: (-len(each), each)))
@@ -117,7 +118,7 @@ def _shorten(config: Config, found: frozenset[str]) -> _Shorten:
 
 
 def _steps(text: str) -> str:
-    """Return the step names at the start of an error message. Nested graphs give several names."""
+    """Return the step names at the start of an error message. With nested graphs, a message has several names."""
     found = _STEPS.match(text)
     return "" if found is None else "".join(f"{each}: " for each in _STEP.findall(found[0]))
 
@@ -125,19 +126,19 @@ def _steps(text: str) -> str:
 _STEP = re.compile(r"(step '[A-Za-z_][A-Za-z0-9_-]*') \(model (?:'[^']*'|\"[^\"]*\")\): ")
 _STEPS = re.compile(f"(?:{_STEP.pattern})+")
 _IN_STEP = re.compile(r"\bstep '|: steps\.")
-"""Matches error messages about a graph step."""
+"""A pattern for error messages about a graph step."""
 
 
 def _models_of_steps(config: Config) -> frozenset[str]:
-    """Return the models that graph steps call. Errors must not reveal these models to clients, which might not have
+    """Return the models that graph steps call. Errors must not reveal these models, because clients might not have
     permission to call them."""
     steps = (step for graph in config.models.values() for step in graph.steps.values())
     return frozenset(model for step in steps for model in (step.model, *step.fallback)) - config.models.keys()
 
 
 def _hosts_and_paths(address: str) -> set[str]:
-    """Return the address without its scheme, and also without its path: `host:port`, or the path of a unix socket. Omit
-    a host name without a port."""
+    """Return the forms of the address in error messages: without its scheme, and without its scheme and path. The forms
+    are `host:port` or the path of a unix socket, for example, but not the host name without its port."""
     _, separator, rest = address.partition("://")
     place = rest if separator else address
     return {place, place.split("/")[0]} - {""}

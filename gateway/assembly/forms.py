@@ -1,11 +1,12 @@
-"""Forms (JSON over HTTP, described by data) as protocols.
+"""Provides forms (JSON over HTTP, described by data) as protocols.
 
 A form is either built into the package or declared in a configuration.
 
-Equal descriptions are compiled only once, so a reload that does not change a form keeps its protocol.
+Equal descriptions are compiled only once. Therefore, a reload that does not change a form keeps its protocol.
 
-Most of the gateway and its tools look up protocols in this module: with a configuration, in `spoken`; with a
-configuration and other protocols than the installed ones, in `with_forms`; without a configuration, in `known`.
+Most parts of the gateway and its tools look up protocols in this module: `spoken` returns the protocols for a
+configuration. `with_forms` returns the protocols for a configuration and other protocols than the installed ones.
+`known` returns the protocols without a configuration.
 """
 
 import json
@@ -45,7 +46,7 @@ def _compiled(name: str, document: str) -> Protocol:
 class WithReadyForms(Mapping[str, Protocol]):
     """Maps names to protocols: the protocols in `own`, then the built-in forms (`json:FORM`).
 
-    A built-in form is loaded when it is first needed."""
+    A built-in form is loaded at its first use."""
 
     def __init__(self, own: Mapping[str, Protocol]) -> None:
         self._own = own
@@ -70,11 +71,11 @@ class WithReadyForms(Mapping[str, Protocol]):
 
 
 READY: Mapping[str, Protocol] = WithReadyForms({})
-"""Contains only the built-in forms."""
+"""A mapping that contains only the built-in forms."""
 
 
 def described_form(config: "Config", protocol: str) -> Mapping[str, Any] | None:
-    """Return the description of the form with the protocol name `json:FORM`, if `config` declares it."""
+    """If `config` declares the form with the protocol name `json:FORM`, return its description."""
     declared = config.forms.get(protocol.removeprefix(PREFIX)) if protocol.startswith(PREFIX) else None
     return None if declared is None else declared.document()
 
@@ -93,8 +94,8 @@ def declared_forms(config: "Config") -> dict[str, Protocol]:
 
 
 def with_forms(protocols: Mapping[str, Protocol], config: "Config") -> dict[str, Protocol]:
-    """Return `protocols` plus the forms that `config` declares and the built-in forms that it uses. Forms that are
-    already in `protocols` stay."""
+    """Return `protocols`, the forms that `config` declares, and the built-in forms that it uses. Forms that are already
+    in `protocols` stay."""
     declared = declared_forms(config)
     named = {name for each in config.listeners for name in each.protocols}
     named.update(each.protocol for each in config.backends.values())
@@ -105,7 +106,7 @@ def with_forms(protocols: Mapping[str, Protocol], config: "Config") -> dict[str,
 
 
 def spoken(config: "Config") -> dict[str, Protocol]:
-    """Return all protocols of a configuration: the installed protocols and its forms."""
+    """Return all protocols for a configuration: the installed protocols, and the forms in the configuration."""
     return with_forms(registry.protocols(), config)
 
 
@@ -116,5 +117,5 @@ def known(declared: Mapping[str, Protocol] | None = None) -> Mapping[str, Protoc
 
 
 def transports(protocols: Mapping[str, Protocol]) -> dict[str, str]:
-    """Return the transport of each of `protocols`. Does not load built-in forms, because they all use HTTP."""
+    """Return the transport of each of `protocols`. Do not load built-in forms, because they all use HTTP."""
     return {name: HttpBinding.transport if name.startswith(PREFIX) else protocols[name].transport for name in protocols}

@@ -1,4 +1,4 @@
-"""Fetches the public keys of a token issuer over HTTP or from a file, stores them, and refreshes them."""
+"""Fetches a token issuer's public keys over HTTP or from a file, stores them, and refreshes them."""
 
 import asyncio
 import json
@@ -25,10 +25,11 @@ from gateway.transports.tls import ClientTls
 log = logging.getLogger(__name__)
 
 FETCH_SECONDS = 5.0
-"""Timeout for a key lookup, and for a request that waits for the lookup, in seconds."""
+"""The time limit for a key lookup, and for a request that waits for the lookup, in seconds."""
 
 LEAST_SECONDS = 10.0
-"""Minimum time between two lookups, in seconds. It limits lookups when clients send many tokens with unknown keys."""
+"""Minimum time between two lookups, in seconds. It limits the number of lookups when clients send many tokens with
+unknown keys."""
 
 MAX_BYTES = 2**20
 """Maximum size of a JWKS or a discovery document, in bytes."""
@@ -39,10 +40,10 @@ _HEADERS = Headers(((b"accept", b"application/json"),))
 class IssuerKeys:
     """The public keys of one issuer.
 
-    Configurations with the same settings share one object, so a reload does not interrupt a lookup.
+    Configurations with the same settings share one object; therefore, a reload does not interrupt a lookup.
 
-    The first use starts the first lookup; until it is done, the keys are empty. The keys are refreshed until the last
-    use ends."""
+    The first use starts the first lookup. Until this lookup ends, no keys are known. The keys are refreshed until the
+    last use ends."""
 
     def __init__(self, config: TokensConfig, clock: Callable[[], float]) -> None:
         self.config = config
@@ -51,12 +52,12 @@ class IssuerKeys:
         self._looked_at = -LEAST_SECONDS
         self._lookup: asyncio.Task[None] | None = None
         self._uses: dict[object, Callable[[], None]] = {}
-        """The users of the keys, and the function to call for each when the keys have changed."""
+        """The users of the keys, each with the function to call when the keys have changed."""
         self._refreshing: asyncio.Task[None] | None = None
         self._lines = LogLimit(log)
 
     def begin_use(self, user: object, changed: Callable[[], None]) -> None:
-        """Refresh the keys from now on. Call `changed` after each change of the keys."""
+        """From now on, refresh the keys. Call `changed` after each change of the keys."""
         self._uses[user] = changed
         if self._refreshing is None:
             self._refreshing = spawn(self._refresh())
@@ -77,7 +78,7 @@ class IssuerKeys:
             await asyncio.sleep(self.config.refresh if self.keys else min(self.config.refresh, LEAST_SECONDS))
 
     def lookup(self) -> "asyncio.Task[None] | None":
-        """Return the running lookup, or start one. Return None if the last lookup was too recent."""
+        """Return the running lookup, or start a lookup. Return None if the last lookup was too recent."""
         if self._lookup is None and self._clock() - self._looked_at < LEAST_SECONDS:
             return None
         return self._begin_lookup()
@@ -129,7 +130,7 @@ class IssuerKeys:
         return await self._fetch(place)
 
     async def _discovered(self) -> str:
-        """Return the URL of the JWKS, according to OpenID Connect Discovery 1.0, section 4."""
+        """Return the URL of the JWKS (OpenID Connect Discovery 1.0, section 4)."""
         issuer = self.config.issuer
         content = await self._fetch(issuer.rstrip("/") + "/.well-known/openid-configuration")
         try:

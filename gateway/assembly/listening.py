@@ -1,4 +1,4 @@
-"""Starts listeners and explains why an address cannot be bound."""
+"""Starts listeners, and reports the reason if an address cannot be bound."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -63,7 +63,7 @@ def exchanges(settings: ListenerSettings, select: Select) -> Exchanges:
 
 @contextmanager
 def binding(what: str, address: Address) -> Iterator[None]:
-    """Turn an OSError into a BindError whose message contains `address` and its location in the configuration,
+    """Convert an OSError to a BindError whose message contains `address` and its location in the configuration,
     `what`."""
     try:
         yield

@@ -1,5 +1,5 @@
-"""Reads how loaded the servers of a backend are, for backends that are balanced by load (`balance: least_load`).
-`backends` creates the readers."""
+"""Reads the loads of a backend's servers, for backends that are balanced by load (`balance: least_load`). `backends`
+creates the readers."""
 
 import typing
 from collections.abc import Callable
@@ -38,8 +38,8 @@ def reported_loads(config: BackendConfig, clock: Callable[[], float]) -> Reporte
 
 
 def own_headers(config: BackendConfig, protocol: Protocol) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the headers that request a load report in every request to the backend's servers. gRPC servers send
-    reports without being asked."""
+    """Return the headers that request a load report, for every request to the backend's servers. gRPC servers send
+    reports without such headers."""
     is_asked = config.balance == LEAST_LOAD and config.load is not None and config.load.kind == "orca"
     return (orca.REQUEST_HEADER,) if is_asked and protocol.transport == "http" else ()
 
@@ -74,7 +74,7 @@ def page_at(url: str) -> Page:
 
 
 def url_of(pattern: str, endpoint: str) -> str:
-    """Return the URL of the load page of the server at the address `endpoint`."""
+    """Return the URL of the load page for the server at the address `endpoint`."""
     host, port = _host_and_port(endpoint)
     return pattern.replace(URL_HOST, host).replace(URL_PORT, port)
 

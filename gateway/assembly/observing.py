@@ -1,4 +1,4 @@
-"""Collects request records for the status API's counters, the access log, the payload log, metrics and tracing."""
+"""Collects request records for the status API's counters, the access log, the payload log, metrics, and tracing."""
 
 import asyncio
 import os
@@ -79,23 +79,23 @@ def _settings(config: LogConfig) -> _Settings:
 
 
 SECONDS_FOR_LAST_SPANS = 5.0
-"""Maximum time to send the remaining spans to the collector when tracing ends, in seconds."""
+"""The maximum time for sending the remaining spans to the collector when tracing ends, in seconds."""
 
 
 class Observing:
-    """The observers of a gateway. They outlive its configurations."""
+    """The observers of a gateway. They exist longer than any one of its configurations."""
 
     def __init__(self, certificates: Certificates) -> None:
         self.observers: list[Observer] = []
-        """Functions to call at the end of each request. A listener takes this list when it starts and at each
+        """The functions to call at the end of each request. A listener reads this list when it starts and at each
         reload."""
         self._finished = FinishedRecords()
         """Passes on the records of requests that began with the newest configuration."""
         self._finished_steps = FinishedRecords()
-        """Passes on the records of graph steps. Steps are counted but not in the access log, because no client sent
-        them."""
+        """Passes on the records of graph steps. Steps are counted but do not appear in the access log, because no
+        client sent them."""
         self._all_finished = WeakSet((self._finished, self._finished_steps))
-        """The current objects, and the objects of earlier configurations that have requests in flight."""
+        """The current objects, and the objects of earlier configurations that still have requests in flight."""
         self.counters = Counters()
         """Request counts for the status API."""
         self.history = History()
@@ -103,7 +103,7 @@ class Observing:
         self.recent = RecentRequests()
         """The most recent requests, for the console."""
         self.traces = TraceCounts()
-        """Counts of sampled requests since the start, across all `tracing` settings."""
+        """The counts of sampled requests since the start, across all `tracing` settings."""
         self.tracing: Tracing | None = None
         self._tracing: TracingConfig | None = None
         """The `tracing` settings in use."""
@@ -112,7 +112,7 @@ class Observing:
         """The logs of sampled calls, with their requests and responses."""
 
     def renew(self, config: Config, metrics: Reader | None) -> None:
-        """From now on, collect the records of new requests for the outputs that `config` enables."""
+        """From now on, collect the records of new requests for the destinations that `config` enables."""
         access = self._access_logs.get(config.log)
         self._finished, self._finished_steps = FinishedRecords(), FinishedRecords()
         if metrics is not None:
@@ -131,7 +131,7 @@ class Observing:
             each.flush()
 
     def recording(self, listener: ListenerConfig, config: Config) -> StartRecord | None:
-        """Return a function that creates the records of a listener's requests, or None if nothing observes them."""
+        """Return a function that creates the records of a listener's requests, or None if no observer uses them."""
         observers = [*self.observers, self._finished.add] if self._finished.readers else self.observers
         starts: list[OnStart] = [on_start(needed_to_explain(listener))] if listener.allow_explain else []
         traces = None if self.tracing is None else self.tracing.of_listener(has_tls=listener.tls is not None)
@@ -156,7 +156,7 @@ class Observing:
         ).start
 
     def log_calls(self, config: Config) -> LogCalls | None:
-        """Return a function that adds a sample of the calls to the payload log of `config`, or None if the log is
+        """Return a function that adds a sample of the calls to the payload log in `config`, or None if this log is
         disabled."""
         log = self.payload_logs.get(config.log.payloads)
         return None if log is None else partial(log_calls, log, config)
@@ -184,13 +184,13 @@ class Observing:
 
     async def close_logs(self, kept: LogConfig | None = None, seconds: float = SECONDS_FOR_LAST_ENTRIES) -> None:
         """Close all access logs and payload logs except the logs with the settings `kept`. A payload log has `seconds`
-        to write its queued entries."""
+        seconds to write its queued entries."""
         self.flush()
         await self._access_logs.close(kept)
         await self.payload_logs.close(None if kept is None else kept.payloads, seconds)
 
     def trace(self, config: TracingConfig | None) -> bool:
-        """Trace requests with these settings from now on. The last spans of the previous settings are sent in the
+        """From now on, trace requests with these settings. Send the last spans of the previous settings in the
         background. Return False if the settings are unchanged."""
         if config == self._tracing:
             return False
@@ -208,7 +208,7 @@ class Observing:
         return True
 
     async def stop(self, seconds: float) -> None:
-        """Send the last spans and close the logs. Each step takes at most `seconds`."""
+        """Send the last spans and close the logs. Each step takes at most `seconds` seconds."""
         if self.tracing is not None:
             await self.tracing.stop(min(SECONDS_FOR_LAST_SPANS, seconds))
             self.tracing = None

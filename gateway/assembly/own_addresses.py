@@ -1,4 +1,4 @@
-"""Detects the gateway's own addresses, which discovered or started servers cannot have."""
+"""Detects the gateway's own addresses. Discovered or started servers cannot have these addresses."""
 
 import asyncio
 import socket
@@ -27,10 +27,10 @@ async def resolved(host: str) -> frozenset[Ip]:
 
 
 def why_own(place: Any, own: Iterable[str], named: frozenset[Ip] = frozenset()) -> str:
-    """Return why an address, with `host` and `port` or the `path` of a unix socket, belongs to the gateway itself.
-
-    The reason is empty if it does not. `own` are the addresses that the gateway has bound, and `named` the known
-    addresses of the host name. Other host names are not resolved, except names of this machine."""
+    """Return the reason why an address, with `host` and `port` or the `path` of a unix socket, belongs to the gateway
+    itself. If the address does not belong to the gateway, the reason is empty. `own` contains the addresses that the
+    gateway has bound, and `named` contains the known addresses of the host name. Other host names are not resolved,
+    except names of this machine."""
     for address in own:
         if _is_at(place, address, named):
             return f"it is the gateway's own address {address}"
@@ -52,9 +52,8 @@ def _is_at(place: Any, own: str, named: frozenset[Ip]) -> bool:
 
 
 def _named(host: str) -> frozenset[Ip]:
-    """Return the addresses of this machine that a host stands for.
-
-    The result is empty for any other host. Connections to 0.0.0.0 and :: go to loopback."""
+    """Return the addresses of this machine that a host represents, or an empty result for any other host. Connections
+    to 0.0.0.0 and :: go to loopback."""
     if host.rstrip(".").lower() in ("localhost", socket.gethostname().lower()):
         return LOOPBACK
     try:
@@ -74,7 +73,8 @@ def _plain(text: str) -> Ip:
 
 
 def _is_local(address: Ip) -> bool:
-    """Return True if this machine has the address. The test is to bind it, which works only for its own addresses."""
+    """Return True if this machine has the address. The function tries to bind the address, because a machine can bind
+    only its own addresses."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

@@ -1,7 +1,7 @@
-"""Describes which part of a gateway a process runs.
+"""Describes the part of a gateway that a process runs.
 
-With one worker, the process is the complete gateway. With several workers, each worker serves the listeners; the
-supervisor owns the backends' state and serves the other ports.
+With one worker, the process is the complete gateway. With several workers, each worker serves the listeners, and the
+supervisor manages the backends' state and serves the other ports.
 """
 
 import typing
@@ -29,7 +29,7 @@ class ProcessLoad:
 
 
 class WorkerTotals(typing.Protocol):
-    """Totals of the reports of all workers."""
+    """The totals of all workers' reports."""
 
     @property
     def graph_steps(self) -> Mapping[tuple[str, str], Counter[str]]:
@@ -42,7 +42,7 @@ class WorkerTotals(typing.Protocol):
         """The load shedding of all workers together, or None if load shedding is not configured."""
 
     def policies(self) -> ReportedStates:
-        """The location, name and state of each policy in all workers."""
+        """The location, the name and the state of each policy in all workers."""
 
     def policy_numbers(self) -> Numbers:
         """The values of the policies' metrics, including the counts of workers that have ended."""
@@ -51,7 +51,7 @@ class WorkerTotals(typing.Protocol):
 class Workers(typing.Protocol):
     """The workers of a supervisor.
 
-    The supervisor's own part of the gateway reports their state and forwards operator actions to them."""
+    The supervisor's part of the gateway reports the workers' state, and forwards operator actions to the workers."""
 
     @property
     def totals(self) -> WorkerTotals:
@@ -75,10 +75,10 @@ class Workers(typing.Protocol):
         """Fetch the workers' current counts for a report."""
 
     async def clear_caches(self, place: str) -> None:
-        """Clear the workers' caches at `place`, or all of their caches if `place` is empty."""
+        """Clear the workers' caches at `place`, or all their caches if `place` is empty."""
 
     async def tell_drained(self) -> None:
-        """Make the workers stop sending calls to endpoints that are drained now, and resume sending calls to other
+        """Make the workers stop sending calls to endpoints that are now drained, and resume sending calls to the other
         endpoints."""
 
     async def has_calls(self, protocol: str, address: str) -> bool:
@@ -98,15 +98,14 @@ class GatewayPart:
     probes: bool = True
     """True if the process probes the backends' endpoints."""
     slots: Callable[[LocalSlots, Protocol], Slots] | None = None
-    """Makes the Slots for a backend whose slots another process controls, from local data about its endpoints.
-
-    If it is None, this process controls the slots."""
+    """Creates the Slots for a backend whose slots another process controls, from local data about the backend's
+    endpoints. If this field is None, this process controls the slots."""
     endpoint: Callable[..., Endpoint] = Endpoint
-    """Creates endpoints; takes the same arguments as the class Endpoint."""
+    """Creates endpoints, with the same arguments as the class Endpoint."""
     prepare: Callable[[Any], None] | None = None
-    """Called with each new Assembly."""
+    """A callback that receives each new Assembly."""
     workers: Workers | None = None
-    """The workers that this process starts. If it is None, reports and actions cover only this process."""
+    """The workers that this process starts. If this field is None, reports and actions cover only this process."""
 
 
 WHOLE = GatewayPart()

@@ -1,7 +1,7 @@
 """The payload logs of a gateway.
 
-After a reload that changes `log.payloads`, the previous log stays open until requests that began before the reload have
-ended. The module also selects the calls to log.
+After a reload that changes `log.payloads`, the previous log stays open until all requests that began before the reload
+have ended. The module also selects the calls to log.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,13 +32,13 @@ from gateway.observing.payload_log.queue import EntryQueue, PayloadLogCounts, Si
 from gateway.observing.payload_log.sinks import EventReceiver, PayloadFile, PayloadReceiver
 
 SECONDS_FOR_LAST_ENTRIES = 5.0
-"""Maximum time to write or send the remaining entries when a payload log closes, in seconds."""
+"""The maximum time for writing or sending the remaining entries when a payload log closes, in seconds."""
 _LONGEST_ANSWER = Limits(message=2**20)
-"""Maximum size of a receiver's response, in bytes. The gateway ignores its content."""
+"""The maximum size of a receiver's response, in bytes. The gateway ignores the content of the response."""
 
 
 class PayloadLogs:
-    """Payload logs, stored by their settings. `counts` are the totals of all logs."""
+    """Payload logs, stored by their settings. `counts` contains the totals of all logs."""
 
     def __init__(self, certificates: Certificates) -> None:
         self.counts = PayloadLogCounts()
@@ -85,7 +85,8 @@ class PayloadLogs:
             each.queue.reopen()
 
     async def close(self, kept: PayloadLogConfig | None = None, seconds: float = SECONDS_FOR_LAST_ENTRIES) -> None:
-        """Close all logs except the log with the settings `kept`. A log has `seconds` to write its queued entries."""
+        """Close all logs except the log with the settings `kept`. A log has `seconds` seconds to write its queued
+        entries."""
         self._closing += [each for config, each in self._logs if config != kept]
         self._logs = [(config, each) for config, each in self._logs if config == kept]
         closing = list(self._closing)

@@ -22,7 +22,8 @@ from gateway.routing.sending import Sender
 from gateway.routing.slots import LocalSlots
 
 FIRST_SECONDS = 5.0
-"""How long a start or a reload waits for the servers of placed backends to list their models, in seconds."""
+"""The maximum time that a start or a reload waits for the servers of placed backends to list their models, in
+seconds."""
 
 
 class Placed:
@@ -45,7 +46,7 @@ class Placed:
             await asyncio.wait(asking, timeout=FIRST_SECONDS)
 
     def start(self) -> None:
-        """Keep the data about the servers up to date, and load models that clients request."""
+        """Start keeping the data about the servers up to date, and loading the models that clients request."""
         self._is_started = True
         for each in self.all.values():
             each.start()
@@ -72,8 +73,8 @@ def placed_slots(
     names: Iterable[str],
     new_choice: Callable[[], EndpointChoice],
 ) -> PlacedSlots:
-    """Return the slots of a placed backend, including its table of models and the task that refreshes it. `names` are
-    the model names in routes."""
+    """Return the slots of a placed backend, including its table of models and the task that refreshes it. `names`
+    contains the model names in routes."""
     protocol, clock = sender.protocol, local.clock
     inventory = Inventory(protocol, sender.target_of, tuple(names))
     placements = Placements(local.name, new_choice, clock)
@@ -90,7 +91,7 @@ def placed_slots(
 
 
 def agreement(keys: AgreementConfig | None) -> LoadCoordinator:
-    """Return a coordinator for model loading, which prevents conflicts if several gateways share the servers."""
+    """Return a coordinator for model loading. It prevents conflicts if several gateways share the servers."""
     if keys is None:
         return LocalCoordinator()
     from redis.asyncio import Redis
@@ -102,7 +103,7 @@ def agreement(keys: AgreementConfig | None) -> LoadCoordinator:
 def load_settings(keys: PlacementConfig, max_in_flight: int) -> LoadSettings:
     """Return the settings for model loading.
 
-    If `max_in_flight` limits calls, each copy of a model takes that number of calls."""
+    If `max_in_flight` limits calls, each copy of a model accepts this number of calls."""
     settings = LoadSettings(
         keys.max_models, keys.memory, keys.sizes, keys.copies.least, keys.copies.most, idle=keys.idle,
         timeout=keys.timeout, pinned=keys.pinned, min_stay=keys.min_stay, share=keys.share,
@@ -111,7 +112,7 @@ def load_settings(keys: PlacementConfig, max_in_flight: int) -> LoadSettings:
 
 
 def named_models(config: Config, backend: str) -> list[str]:
-    """Return the model names, without wildcards, that routes use for a backend, translated to the backend's names."""
+    """Return the model names without wildcards that routes use for a backend, translated to the backend's names."""
     routes = [each for each in config.routes if backend in each.backends]
     found = (model for each in routes if isinstance(model := rewritten(each) or each.match.model, str))
     return list(dict.fromkeys(model for model in found if not wildcards(model)))

@@ -1,6 +1,5 @@
-"""Wraps Handlers in the policies of routes and backends, and holds the states of these policies.
-
-A new policy needs no change in this module (see `gateway/policies`).
+"""Wraps Handlers in the policies of routes and backends, and stores the states of these policies. A new policy requires
+no change in this module (see `gateway/policies`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +19,8 @@ from gateway.routing.backend import Backend
 
 
 class Policing:
-    """The policies of one Config. Assembly creates it; `backends` uses it for backends, `routers` for routes."""
+    """The policies of one Config. Assembly creates this object; `backends` uses it for backends, and `routers` uses it
+    for routes."""
 
     def __init__(self, config: Config, environment: Environment, backends: Mapping[str, Backend]) -> None:
         self._config = config
@@ -30,8 +30,7 @@ class Policing:
         self.of_backends = {name: self._of_backend(name) for name in config.backends}
         """The context of each backend's policies."""
         self.states = list(self._states())
-        """For each policy with a state: its location (a route's name, or `backends.NAME`), the policy's name, and the
-        state."""
+        """For each policy with a state, its location (a route's name, or `backends.NAME`), its name, and its state."""
 
     def around(self, handler: Handler, policies: Sequence[PolicyConfig], context: PolicyContext) -> Handler:
         """Wrap `handler` in these policies. The first policy is the outermost."""
@@ -44,7 +43,8 @@ class Policing:
         return stream_with_policies(handler, policies, self._environment.policies, context)
 
     def of_route(self, config: RouteConfig) -> PolicyContext:
-        """Return the context of a route's policies. Its calls are `safe` to repeat if every possible backend is."""
+        """Return the context of a route's policies. The route's calls are `safe` to repeat if every possible backend is
+        `safe`."""
         name, safe = config.main_backend, all(self._config.backends[each].safe for each in config.called_backends)
         names = [name, *(each for each in config.called_backends if each != name)]
         # Route policies run before the Bridge, so they see requests and responses in the client's own protocol
@@ -58,7 +58,7 @@ class Policing:
         return self._context(f"backend {name!r}", [name], self._config.backends[name].safe, reach)
 
     def _context(self, owner: str, names: Sequence[str], safe: bool, reach: MessageReach) -> PolicyContext:
-        """Return the context of the policies around calls to these backends. The first one is the main backend."""
+        """Return the context of the policies around calls to these backends. The first backend is the main one."""
         backends = [self._backends[name] for name in names]
 
         def on_new_models(watcher: Callable[[], None]) -> None:
@@ -82,8 +82,8 @@ class Policing:
                 yield place, name, state
 
     def adopt(self, previous: "Policing") -> None:
-        """After a reload, take over the counts and data of each state's predecessor, which is the state of the same
-        policy at the same location."""
+        """After a reload, take over the counts and data of each state's predecessor: the state of the same policy at
+        the same location."""
         for place, _, state in self.states:
             for place_before, _, before in previous.states:
                 if place_before == place and type(before) is type(state):
@@ -91,8 +91,8 @@ class Policing:
                     state.take_over(before, is_unchanged=is_unchanged)
 
     def place_config(self, place: str) -> object:
-        """Return the configuration that responses at `place` depend on: the backend's configuration, or the
-        configuration of the route and its backends, with the forms that the backends use."""
+        """Return the configuration on which responses at `place` depend: the configuration of the backend, or of the
+        route and its backends, with the forms that the backends use."""
         route = self._routes.get(place)
         if route is None:
             return self._backend_config(place.removeprefix(OF_BACKENDS))
@@ -108,5 +108,6 @@ class Policing:
         return [(place, state) for place, _, state in self.states if state.keeps_answers]
 
     async def close(self, seconds: float) -> None:
-        """Close the policies' connections. Calls that the policies make outside of requests have `seconds` to end."""
+        """Close the policies' connections. Calls that the policies make outside requests have `seconds` seconds to
+        end."""
         await all_surviving("closing a policy", (state.close(seconds) for _, _, state in self.states))

@@ -32,8 +32,7 @@ REFERENCE = "reference"
 """The name of a sample server's listener and backend."""
 
 IN_PROCESS = Traits(wire=Wire(derivatives=True, streams=True), models=Models(versions=bool, fixed_sizes=True))
-"""The traits of the sample models: they have named, typed and batched tensors, derivatives as operations, and any
-version.
+"""The traits of the sample models: named, typed and batched tensors, derivatives as operations, and any version.
 """
 
 
@@ -80,8 +79,8 @@ def reference_router(
     clock: Callable[[], float],
     statistics: ListenerStatistics | None = None,
 ) -> Router:
-    """Return a Router with one route for each model, and one for unknown models, whose error lists the known models. If
-    there is a metrics page, it shows `statistics`."""
+    """Return a Router with one route for each model, and one route for unknown models, whose error lists the known
+    models. The metrics page, if any, shows `statistics`."""
     path = next((pattern.partition(" ")[2] for pattern in client.patterns if "{model}" in pattern), "")
     handler = reference_handler(models, points=client.traits.wire.points, path=path)
     stream = reference_stream_handler(models, points=client.traits.wire.points)

@@ -1,6 +1,6 @@
 """Finds the installed protocols, policies and transports by scanning their packages.
 
-To add a protocol, policy or transport, put its files in the right folder. There is no list to update.
+To add a protocol, policy or transport, put its files in the right folder. You do not need to update a list.
 """
 
 import inspect
@@ -44,7 +44,7 @@ class PolicyModule(typing.Protocol):
     def wrap(self, handler: Handler, settings: Any, *context: "PolicyContext") -> Handler:
         """Return a Handler that applies the policy to `handler`.
 
-        If `wants_context` is True for the module, `wrap` also gets the `context`."""
+        If `wants_context` is True for the module, `wrap` also receives the `context`."""
 
     def wrap_stream(self, handler: StreamHandler, settings: Any, *context: "PolicyContext") -> StreamHandler:
         """Return a StreamHandler that applies the policy to `handler`."""
@@ -82,8 +82,9 @@ def policy_metrics() -> "Mapping[str, tuple[StateMetric, ...]]":
 
 @cache
 def descriptions() -> Mapping[str, DescribeOperation]:
-    """Return, by protocol name, the functions that describe a protocol's paths for OpenAPI documents: `describe` in the
-    protocol's module `openapi`. These modules are imported at the first call. Forms have their own `describer`."""
+    """Return the functions that describe the protocols' paths for OpenAPI documents, by protocol name. Each is the
+    function `describe` in the protocol's module `openapi`. These modules are imported at the first call. Forms have
+    their own `describer`."""
     found: dict[str, DescribeOperation] = {}
     for module in _modules(gateway.protocols):
         if module.PROTOCOLS and any(each.name == "openapi" for each in iter_modules(module.__path__)):
@@ -94,7 +95,7 @@ def descriptions() -> Mapping[str, DescribeOperation]:
 
 @cache
 def transport(name: str) -> ModuleType:
-    """Return the package of the transport `name`. The package is imported at first use, so unused transports cost
+    """Return the package of the transport `name`. The package is imported at its first use, and unused transports cost
     nothing.
 
     Raises:

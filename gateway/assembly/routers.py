@@ -1,5 +1,5 @@
-"""Builds the Routers of a Config for `assembly`: its routes in order, with their policies and Bridges, and the model
-graphs, each with its own backend and its own route."""
+"""Builds the Routers of a Config for `assembly`. They contain the routes in order, with their policies and Bridges, and
+the model graphs, each with its own backend and its own route."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -84,7 +84,7 @@ class GraphRoutes:
                 model.calls.counts = kept
 
     def routes(self, clients: Iterable[Protocol]) -> Iterator[Route]:
-        """Yield one Route to each graph, for all of these protocols."""
+        """Yield one Route to each graph, for all these protocols."""
         by_name = {each.name: each for each in clients}
         for name, model in self.models.items():
             settings = RouteSettings(derivatives=model.graph.keys.derivatives)
@@ -115,7 +115,7 @@ class GraphRoutes:
 
 
 class Routers:
-    """The Routers of one Config, which exist only after `build`. `readiness` and `statistics` are for requests that the
+    """The Routers of one Config, which exist only after `build`. `readiness` and `statistics` serve requests that the
     gateway handles itself."""
 
     router: Router
@@ -147,7 +147,7 @@ class Routers:
         """The names of protocols with at least one route that relays calls without decoding them."""
 
     def build(self) -> Iterator[None]:
-        """Build the Routers, one route per step, because building thousands of routes in one go would block the event
+        """Build the Routers, one route per step, because building thousands of routes in one step would block the event
         loop."""
         config = self._config
         names = {name for listener in config.listeners for name in listener.protocols}
@@ -198,13 +198,13 @@ class Routers:
         self.router = Router(routes, server, joined_versions(clients), controlling, frozenset(self._relays))
 
     def _first_list_seconds(self, name: str) -> float | None:
-        """Return how long to wait for a backend's first model list if the gateway must first start a server, in
+        """Return the maximum time to wait for a backend's first model list if the gateway must first start a server, in
         seconds."""
         servers = self._config.backends[name].servers
         return None if servers is None else servers.start_timeout
 
     def _extended(self, configs: Iterable[RouteConfig], clients: Iterable[Protocol]) -> list[Extended]:
-        """Return the routes with the extensions that the servers of each route might support."""
+        """Return the routes, each with the extensions that its servers might support."""
         infos: dict[str, Remembered[ServerInfo | None]] = {}
         for name, each in self._sides.items():
             if each.traits.servers.extensions:
@@ -292,7 +292,8 @@ class Routers:
         return bridge if companion is None else bridge.companion(companion)
 
     def _joined(self, config: RouteConfig, answering: Sequence[Answering]) -> Answering:
-        """Combine the route's backends into one pair of Handlers. For a route with one backend, this adds no cost."""
+        """Combine the route's backends into one pair of Handlers. For a route with one backend, the combination adds no
+        cost."""
         if len(answering) == 1:
             return answering[0]
         branches = [
@@ -340,7 +341,7 @@ def _renamings(pairs: Sequence[tuple[str, str]] | None, others: tuple[Renaming, 
 def _derivative_protocols(protocols: Iterable[Protocol]) -> frozenset[str]:
     """Return the names of protocols that have derivatives as operations.
 
-    Lists for clients of these protocols do not need to contain derivative models."""
+    Model lists for clients of these protocols do not need to contain derivative models."""
     return frozenset(protocol.name for protocol in protocols if protocol.traits.wire.derivatives)
 
 

@@ -1,4 +1,4 @@
-"""Converts the configuration of routes to values for the Router and the Bridge, and wraps Handlers in policies, for
+"""Converts the routes' configuration to values for the Router and the Bridge, and wraps Handlers in policies, for
 `routers`.
 """
 
@@ -52,8 +52,8 @@ def route_settings(config: RouteConfig) -> RouteSettings:
 
 
 class VersionConditions:
-    """The `match` conditions that specify one version of a model, by model. They determine the versions that clients
-    can request."""
+    """The `match` conditions that specify one version of a model, by model. These conditions determine the versions
+    that clients can request."""
 
     def __init__(self, routes: Iterable[RouteConfig]) -> None:
         self._by_model: dict[str, list[MatchConfig]] = {}
@@ -62,8 +62,9 @@ class VersionConditions:
                 self._by_model.setdefault(match.model, []).append(match)
 
     def added_to(self, settings: RouteSettings, own: MatchConfig) -> RouteSettings:
-        """Add the versions that clients can request to the `settings` of the route with the match `own`: the versions
-        in all routes for the same model whose conditions do not depend on the request. A glob has only its own version.
+        """Add the versions that clients can request to the `settings` of the route with the match `own`. These are the
+        versions in all routes for the same model whose conditions do not depend on the request. A route with a glob has
+        only its own version.
         """
         settings = replace(settings, takes_one_version=bool(own.version))
         if own.model is None or wildcards(own.model):
@@ -80,7 +81,7 @@ class VersionConditions:
 
 
 def rewritten(config: RouteConfig) -> Rewritten:
-    """Return the backend's name for a route's models, or the rule that derives it."""
+    """Return the backend's name for a route's models, or the rule that derives the name."""
     glob, template = config.match.model, config.rewrite.model
     if template is None:
         return None
@@ -135,7 +136,7 @@ def reach_of_messages(config: Config, names: Iterable[str], protocols: Mapping[s
 
 
 _IDS = frozenset({ID_HEADER, TRACE_HEADER, *TRACE_HEADERS})
-"""Headers that distinguish requests and do not affect any response."""
+"""The headers that distinguish requests but do not affect responses."""
 
 
 def policy_states(
@@ -153,9 +154,8 @@ def policy_states(
 Answering: TypeAlias = tuple[Handler, StreamHandler]
 """The two Handlers of a Bridge or of a derivative model: one for single responses, and one for streams."""
 MakeDestination: TypeAlias = Callable[[Sequence[Answering], str, Operation | None], Destination]
-"""Makes a Destination from the Handlers of the Bridges for one client protocol, whose name is the second argument.
-
-The Destination serves the models themselves or, if an operation is given, their derivative models of that operation.
+"""Creates a Destination from the Handlers of the Bridges for one client protocol, whose name is the second argument.
+The Destination serves the models themselves or, if an operation is given, their derivative models for this operation.
 """
 
 
@@ -166,10 +166,9 @@ def route(
     *,
     joins_versions: bool = False,
 ) -> Route:
-    """Return a Route to `bridges`.
-
-    For each client protocol, there is one Bridge to each backend. A Destination is created at its first request,
-    because few of thousands of routes might ever get requests for derivatives, or requests in every protocol."""
+    """Return a Route to `bridges`, which contains one Bridge to each backend for each client protocol. A Destination is
+    created at its first request: if a gateway has thousands of routes, few of them ever receive requests for
+    derivatives, or requests in every protocol."""
 
     def own(name: str) -> Destination:
         return destination([(each, each.stream) for each in bridges[name]], name, None)
@@ -186,7 +185,7 @@ V = TypeVar("V")
 
 
 class LazyMapping(Mapping[K, V]):
-    """A mapping of `keys` to values that `make` creates at first use."""
+    """A mapping of `keys` to values that `make` creates at their first use."""
 
     def __init__(self, keys: Iterable[K], make: Callable[[K], V]) -> None:
         self._keys = tuple(keys)

@@ -1,4 +1,4 @@
-"""The gateway's name and version, as server metadata and reports contain them."""
+"""The gateway's name and version, for server metadata and reports."""
 
 from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""Handles operations on the gateway itself: liveness, readiness, metadata, statistics."""
+"""Handles operations on the gateway itself: liveness, readiness, metadata, and statistics."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,8 +16,8 @@ def server_operations(
 ) -> dict[Operation, Destination]:
     """Return a Destination for each operation on the gateway itself.
 
-    All operations respond immediately, except readiness if it depends on backends (`asks_backends`). `statistics` are
-    the statistics of the listeners with a metrics page, by listener name."""
+    All operations respond immediately, except readiness if it depends on backends (`asks_backends`). `statistics`
+    contains the statistics of the listeners with a metrics page, by listener name."""
 
     def series(request: Request) -> Answer:
         if request.listener not in statistics:

@@ -1,6 +1,6 @@
 """Connects backends to the fleets (sets of started servers) that run their servers.
 
-A fleet keeps running if a reload does not change it.
+If a reload does not change a fleet, the fleet continues to run.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from gateway.servers.settings import ServersSettings
 from gateway.servers.state_file import StateFile
 
 ASKED_SECONDS = 2.0
-"""Timeout for a readiness query to a starting server, in seconds."""
+"""The time limit for a readiness query to a starting server, in seconds."""
 
 
 @frozen
@@ -35,7 +35,7 @@ class Wiring:
     """The functions of an Assembly that the servers of one backend use.
 
     `endpoint` returns the Endpoint of an address, `release` releases an endpoint that the backend has lost, `connect`
-    creates an unshared Connector, and `why_not` explains why an address cannot belong to the backend."""
+    creates an unshared Connector, and `why_not` returns the reason why an address cannot belong to the backend."""
 
     endpoint: Callable[[str], Endpoint]
     release: Callable[[Endpoint], None]
@@ -44,7 +44,7 @@ class Wiring:
 
 
 class ServedBackend:
-    """A backend from the point of view of its fleet, including earlier backends of the same name that still have
+    """A backend from the perspective of its fleet, including earlier backends of the same name that still have
     requests."""
 
     def __init__(
@@ -82,7 +82,7 @@ class ServedBackend:
 
     @property
     def is_closed(self) -> bool:
-        """Return True if the backend can get no more requests."""
+        """Return True if the backend can receive no more requests."""
         return all(slots.closed.is_set() for _, slots in self.in_use)
 
     @property
@@ -96,7 +96,7 @@ class ServedBackend:
         return self._slots.call_seconds
 
     def why_not(self, address: str) -> str:
-        """Return why this address cannot belong to the backend, or an empty string if it can."""
+        """Return the reason why this address cannot belong to the backend, or an empty string if it can."""
         return self._wiring.why_not(address)
 
     async def is_ready(self, address: str) -> bool:
@@ -111,7 +111,8 @@ class ServedBackend:
             await connector.close()
 
     def add(self, address: str, use: Use | None = None) -> Use:
-        """Send calls to this address. For a server that was in use before, `use` describes its previous use."""
+        """Start sending calls to this address. For a server that was in use before, `use` describes its previous
+        use."""
         endpoint = self._wiring.endpoint(address)
         assert isinstance(endpoint, CountedEndpoint)
         self._endpoints[address] = endpoint
@@ -137,25 +138,25 @@ class ServedBackend:
             self._wiring.release(endpoint)
 
     def fail_waiting(self, text: str, detail: str) -> None:
-        """Make all waiting calls fail."""
+        """Fail all waiting calls."""
         for _, slots in self.in_use:
             slots.fail_waiting(text, detail)
 
 
 class Fleets:
-    """All fleets of a gateway, including fleets whose backend was removed and whose last jobs are ending."""
+    """All fleets of a gateway, including fleets whose backend was removed but whose last jobs have not ended yet."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._current: dict[str, tuple[str, StartedServers, ServedBackend]] = {}
-        """By backend name: the source of its jobs, its servers, and the backend."""
+        """For each backend name, the source of the jobs, the servers, and the backend."""
         self._retired: set[StartedServers] = set()
         self._states: dict[Path, StateFile] = {}
 
     def take_over(
         self, configs: Mapping[str, BackendConfig], served: Mapping[str, tuple[Backend, StartedSlots, Wiring, Target]]
     ) -> None:
-        """Serve these backends from now on. Other fleets end after their last calls."""
+        """From now on, serve these backends. Other fleets end after their last calls."""
         for name in [each for each in self._current if each not in served]:
             self._retire(name)
         settings_of_all = {name: settings_of(name, servers) for name in served if (servers := configs[name].servers)}
@@ -226,7 +227,7 @@ def settings_of(name: str, config: ServersConfig) -> ServersSettings:
 
 
 def open_engine(settings: ServersSettings) -> tuple[Engine, float]:
-    """Return the engine and its polling interval in seconds.
+    """Return the engine, and its polling interval in seconds.
 
     Raises:
         EngineError: the engine does not exist or does not work.

@@ -1,4 +1,4 @@
-"""Per-second request statistics of one listener, for the listener's metrics page."""
+"""Collects the per-second request statistics of one listener, for the listener's metrics page."""
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -13,16 +13,14 @@ from gateway.core.transport import EventualReply, Exchanges
 from gateway.transports.memory import physical_memory, resident_memory
 
 SECONDS = 120
-"""Number of seconds that the page covers."""
+"""The number of seconds that the page covers."""
 MAX_LATENCIES = 4096
-"""Number of recent requests from which the latency percentiles are computed."""
+"""The number of recent requests from which the latency percentiles are computed."""
 
 
 class _Second:
-    """Statistics of the requests that ended within one second.
-
-    `busy` is the sum of the latencies and `longest` the maximum, in seconds. `cpu` and `memory` are fractions; `cpu`
-    exceeds 1 if several cores are busy."""
+    """The statistics of the requests that ended within one second. `busy` is the sum of the latencies, and `longest` is
+    the longest latency, in seconds. `cpu` and `memory` are fractions; `cpu` exceeds 1 if several cores are busy."""
 
     __slots__ = ("busy", "count", "cpu", "failed", "longest", "memory")
 
@@ -34,8 +32,8 @@ class _Second:
 class ListenerStatistics:
     """Counts requests, and returns Series for the last `SECONDS` seconds, oldest first, without the current second.
 
-    No timer is needed: recording a request or reading the Series appends the seconds since the last call. The CPU time
-    that the process has used since then is divided evenly among these seconds."""
+    The class needs no timer: recording a request or reading the Series appends the seconds since the last call. The CPU
+    time that the process has used since the last call is divided evenly among these seconds."""
 
     def __init__(
         self,
@@ -55,8 +53,8 @@ class ListenerStatistics:
     def record_exchanges(self, exchanges: Exchanges) -> Exchanges:
         """Wrap `exchanges` to record each request, except requests for the metrics page itself.
 
-        A request counts as failed if its status is 400 or above, or if the client disconnected. The latency of a stream
-        includes its last message."""
+        A request counts as failed if its status is 400 or higher, or if the client disconnected. The latency of a
+        stream ends with its last message."""
 
         def exchange(message: Message, protocol: Protocol) -> EventualReply:
             if message.pattern in protocol.http.pages:
@@ -92,7 +90,7 @@ class ListenerStatistics:
             self.record(started, failed=failed)
 
     def record(self, started: float, *, failed: bool) -> None:
-        """Record a request that has just ended. `started` is the clock time of its start."""
+        """Record a request that has just ended. `started` is the clock time at which it started."""
         self._advance()
         latency = self._clock() - started
         current = self._current

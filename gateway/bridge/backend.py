@@ -1,5 +1,5 @@
-"""A backend as a Bridge sees it: how to call it, its known properties, and the parameters that it cannot carry.
-`assembly.backends` creates it."""
+"""A backend from the perspective of a Bridge: the functions that call it, its known properties, and the parameters that
+it cannot carry. `assembly.backend_sides` creates it."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
@@ -15,12 +15,12 @@ from gateway.core.tensors import Parameters, Tensor
 from gateway.core.transport import Handler, StreamHandler
 
 ROWS_AT_ONCE = 16
-"""Maximum number of rows of one batch in flight for a backend without `max_in_flight`."""
+"""The maximum number of rows of one batch in flight for a backend without `max_in_flight`."""
 
 
 @frozen
 class BackendSide:
-    """A backend as a Bridge sees it."""
+    """A backend from the perspective of a Bridge."""
 
     name: str
     protocol: str
@@ -31,10 +31,10 @@ class BackendSide:
     """Sends a request through the backend's policies."""
     signatures: SignatureCache
     window: int | Callable[[], int]
-    """Maximum number of rows of one batch in flight, or a function that returns it if the backend's endpoints can
-    change."""
+    """The maximum number of rows of one batch in flight, or a function that returns this number if the backend's
+    endpoints can change."""
     responses: StreamHandler | None = None
-    """Sends a request that gets a stream of responses; None if the protocol has no streams."""
+    """Sends a request and receives a stream of responses; None if the protocol has no streams."""
     limits: Limits = DEFAULT_LIMITS
 
     def rows_at_once(self) -> int:
@@ -76,8 +76,8 @@ class BackendSide:
             raise unsupported(f"{error.message}; and no stream: {obstacle}") from error
 
     async def infer(self, request: Request) -> Response:
-        """Return the backend's response. If an error might mean that the model has changed, the next request queries
-        the signature again.
+        """Return the backend's response. After an error that might mean that the model has changed, the next request
+        queries the signature again.
 
         Raises:
             GatewayError: the backend's error.
@@ -98,7 +98,7 @@ class BackendSide:
             self.signatures.doubt(request.model)
 
     async def metadata(self, request: Request) -> Signature:
-        """Return the backend's current metadata for a model, or the signature that the protocol declares.
+        """Return a model's current metadata from the backend, or the signature that the protocol declares.
 
         Raises:
             GatewayError: the backend's error.
@@ -115,9 +115,9 @@ class BackendSide:
 def refusing_own_parameters(backend: BackendSide, client: Protocol) -> BackendSide:
     """Wrap `backend` for clients of the protocol `client`.
 
-    Requests and responses fail if they contain parameters that represent a protocol-specific part of a message
-    (`Wire.own_parameters`), such as a brpc attachment, and the other protocol has no such part. Between equal
-    protocols, nothing is checked."""
+    A request or response fails if it contains a parameter that represents a protocol-specific part of a message
+    (`Wire.own_parameters`), such as a brpc attachment, and the other protocol has no such part. If both protocols are
+    the same, messages are not checked."""
     of_client, of_backend = client.traits.wire.own_parameters, backend.traits.wire.own_parameters
     if sent := of_client - of_backend:
         stream = backend.responses and _checked_stream(backend.responses, sent, backend)
@@ -146,8 +146,8 @@ def _checked_stream(responses: StreamHandler, sent: frozenset[str], backend: Bac
 
 
 def _refuse_sent(request: Request, own: frozenset[str], protocol: str) -> None:
-    """Raise GatewayError (INVALID_ARGUMENT) if the request contains one of the parameters `own`, which the other
-    `protocol` does not have."""
+    """Raise GatewayError (INVALID_ARGUMENT) if the request contains one of the parameters `own`. The other protocol,
+    `protocol`, does not have these parameters."""
     for found in _found(request.parameters, request.inputs, own, "the request", "input"):
         raise invalid_input(f"{found}, which {protocol} cannot carry")
 
@@ -155,8 +155,8 @@ def _refuse_sent(request: Request, own: frozenset[str], protocol: str) -> None:
 def _checked_answers(handler: Handler, received: frozenset[str], backend: BackendSide, client: Protocol) -> Handler:
     """Wrap `handler` to check its requests and responses.
 
-    A client's parameter that happens to have the same name does not represent a part of the message. Protocols with
-    these parameters have no streams."""
+    A client's parameter that has the same name by chance does not represent a part of the message. Protocols with these
+    parameters have no streams."""
 
     async def checked(request: Request) -> Answer:
         _refuse_sent(request, received, client.name)
@@ -172,7 +172,7 @@ def _checked_answers(handler: Handler, received: frozenset[str], backend: Backen
 def _found(
     parameters: Parameters, tensors: Sequence[Tensor], own: frozenset[str], what: str, role: str
 ) -> Iterator[str]:
-    """Yield a phrase for the error message for each parameter that is in `own`."""
+    """For each parameter that is in `own`, yield a phrase for the error message."""
     for name in own & parameters.keys() if parameters else ():
         size = f" of {len(str(parameters[name]))} bytes" if name == ATTACHMENT else ""
         yield f"{what} has a {name}{size}"

@@ -1,15 +1,15 @@
-"""The Bridge is the Handler between a route and its backend. It translates between client protocol and backend
-protocol.
+"""The Bridge is the Handler between a route and its backend. It translates between the client's protocol and the
+backend's protocol.
 
 `assembly.routers` creates one Bridge for each client protocol of a route.
 
 A Bridge handles requests in one of two ways. If both protocols name and type tensors in the same way and the route has
-no tensor settings, tensors pass unchanged and the backend is not queried for metadata. Otherwise the Bridge adapts the
-request to the model's signature, and the response back to the client (see `fitting` for the rules).
+no tensor settings, tensors pass unchanged, and the Bridge does not query the backend's metadata. Otherwise, the Bridge
+adapts the request to the model's signature, and the response back to the client (see `fitting` for the rules).
 
-Derivatives (UM-Bridge's gradient, apply_jacobian, apply_hessian) are operations if the backend's protocol has them.
-Otherwise they are inference calls to a derivative model (`derivatives`). If the route allows it, the gateway computes
-missing derivatives from evaluations of the model (`estimates`).
+Derivatives (UM-Bridge's gradient, apply_jacobian, apply_hessian) are operations if the backend's protocol has such
+operations. Otherwise, they are inference calls to a derivative model (`derivatives`). If the route allows it, the
+gateway computes missing derivatives from evaluations of the model (`estimates`).
 """
 
 import re
@@ -52,28 +52,28 @@ from gateway.core.transport import Handler
 _ABOUT_STREAMS = re.compile("decoupled|stream", re.IGNORECASE)
 """Phrases in server errors about a model that only streams.
 
-Triton writes "doesn't support models with decoupled transaction policy"; sample servers write "streams its responses".
+Triton writes "doesn't support models with decoupled transaction policy", and sample servers write "streams its
+responses".
 """
 
 _HINT = "for a model that streams, `translate: {stream: last}` or `{stream: collect}` on the route gives one response"
 
 
 class Bridge:
-    """Converts requests in one client protocol for one backend of a route, and the backend's responses for the
+    """Converts requests in one client protocol for one backend of a route, and the backend's responses back for the
     client."""
 
     def __init__(self, settings: RouteSettings, client: Protocol, backend: BackendSide) -> None:
         if Datatype.BYTES not in client.traits.wire.datatypes:
-            # These clients can only send numbers, so they send and get pixels, like the backend.
+            # These clients can send only numbers. They therefore send and receive pixels, like the backend.
             settings = replace(settings, images=None)
         backend = refusing_own_parameters(backend, client)
         self._client = client
         self._settings = settings
         self._backend = backend
         self._reads_first = False
-        """True if a server has rejected a message that was relayed without decoding.
-
-        From then on, all messages are decoded first."""
+        """True if a server has rejected a message that was relayed without decoding. All later messages are decoded
+        first."""
         self._infer = backend.handler
         self._reduces_streams = settings.stream != "error" and backend.responses is not None
         self._unchanged = settings.leaves_tensors_unchanged and _have_same_tensors(client.traits, backend.traits)
@@ -154,7 +154,7 @@ class Bridge:
         return isinstance(flaw, MissingNumbers) and "null" in (self._settings.nan, self._client.traits.wire.nan)
 
     def _takes_rows(self, request: Request) -> bool:
-        """Return True if the backend is called once for each row, so rows can differ in length."""
+        """Return True if rows can differ in length, because the backend is called once for each row."""
         return request.operation is Operation.INFER and self._backend.traits.wire.rows is Rows.ONE
 
     async def _by_row(self, request: Request, rows: UnequalRows) -> Response:
@@ -252,14 +252,14 @@ class Bridge:
         return handle
 
     async def _refuse_if_estimated(self, request: Request, companion: Operation, what_to_ask: str) -> None:
-        """Raise NOT_FOUND if the gateway computes this derivative of `request.model`, so the backend has no such
+        """Raise NOT_FOUND if the gateway computes this derivative of `request.model`, because the backend has no such
         model."""
         if await self._signatures.is_estimated(self._rewrite.key(request), companion):
             text = f"model '{request.model}.{companion.value}' is computed by finite differences; {what_to_ask}"
             raise not_found(f"{text} model {request.model!r}")
 
     async def _config(self, request: Request, companion: Operation | None = None) -> Mapping[str, object]:
-        """Return the model's configuration. If the backend has none, derive it from the metadata."""
+        """Return the model's configuration. If the backend has no configuration, derive it from the metadata."""
         estimated = companion and await self._signatures.is_estimated(self._rewrite.key(request), companion)
         config = None if estimated else await self._extensions.config(request, companion)
         if config is not None:
@@ -273,8 +273,8 @@ class Bridge:
         return config_from_metadata(f"{request.model}.{companion.value}", signature, self._settings.max_rows)
 
     async def _error_for_flaw(self, request: Request) -> Exception:
-        """Return the error for a request with a flaw: NOT_FOUND if the model does not exist, UNIMPLEMENTED if it does
-        not have the operation (consistent with its metadata), otherwise the flaw itself."""
+        """Return the error for a request with a flaw: NOT_FOUND if the model does not exist, UNIMPLEMENTED if the model
+        does not have the operation (consistent with its metadata), otherwise the flaw itself."""
         if (
             isinstance(request.flaw, MissingNumbers | NestedParameters | UnequalRows)
             and not self._client.traits.wire.points
@@ -321,7 +321,7 @@ class Bridge:
             raise _with_hint(error) from error
 
     async def _fitting(self, request: Request, key: Key) -> Fitting:
-        """Return the Fitting for an inference. If inputs are missing in the request, ask which inputs are optional.
+        """Return the Fitting for an inference. If inputs are missing in the request, query which inputs are optional.
 
         Raises:
             GatewayError: the backend's error, or INVALID_ARGUMENT as in `check_undeclared`.
@@ -334,13 +334,13 @@ class Bridge:
         return self._fittings.to(await self._signatures.with_optional(key))
 
     async def _explain(self, request: Request) -> Response:
-        """Return the explanation of an inference. Pass its tensors unchanged, because signatures do not describe
-        explanations or their extra inputs."""
+        """Return the explanation of an inference. Pass the tensors unchanged, because signatures do not describe
+        explanations or their additional inputs."""
         key = self._rewrite.key(request)
         return reply(await self._backend.infer(self._rewrite.outgoing(request, key)), request)
 
     def _lacks_hint(self, error: GatewayError) -> bool:
-        """Return True if `error` is about a model that only streams but does not explain how to call it."""
+        """Return True if `error` concerns a model that only streams, and does not explain how to call this model."""
         return self._says_that_model_streams(error) and self._settings.stream == "error" and _HINT not in error.message
 
     def _says_that_model_streams(self, error: GatewayError) -> bool:
@@ -353,7 +353,7 @@ class Bridge:
         return self._unchanged and not request.schemaless
 
     def _passed(self, response: Response, request: Request) -> Response:
-        """Return the response with unchanged outputs: the requested ones or, by default, all.
+        """Return the response with unchanged outputs: the requested outputs or, by default, all outputs.
 
         Raises:
             GatewayError: INTERNAL (invalid-output) if a requested output is missing.
@@ -375,7 +375,7 @@ class Bridge:
             raise self._calls.invalid_output(error) from error
 
     async def _reduced(self, request: Request) -> Response:
-        """Combine a stream of responses into one, according to the route's `translate.stream`."""
+        """Combine a stream of responses into one response, according to the route's `translate.stream`."""
         name = self._backend.name
         async with aclosing(self.stream(request)) as responses:
             if self._settings.stream == "last":
@@ -383,7 +383,7 @@ class Bridge:
             return await collected_stream(responses, name, self._backend.limits.message)
 
     async def _derive_or_estimate(self, request: Request) -> Response:
-        """Return the model's own derivative if it has one, otherwise compute it by finite differences."""
+        """Return the model's own derivative if it has one; otherwise, compute the derivative by finite differences."""
         assert self._estimates is not None
         key = self._rewrite.key(request)
         if await self._signatures.is_estimated(key, request.operation):
@@ -420,7 +420,7 @@ class Bridge:
         """Return the signature of the derivative model.
 
         If the client's or the backend's protocol has derivatives as operations, the vectors have the lengths of the
-        inputs and outputs that the request's index tensors specify."""
+        inputs and outputs to which the request's index tensors refer."""
         signature = await self._signatures.derivative(key, request.operation)
         positions = derivatives.positions(request.inputs, DERIVATIVES[request.operation])
         is_fixed = not self._derivatives_have_lengths or request.schemaless
@@ -444,8 +444,8 @@ class Bridge:
         Operation.MODEL_STATISTICS: lambda self, request: self._extensions.statistics(request),
         **dict.fromkeys(CONTROL_OPERATIONS, lambda self, request: self._extensions.control(request)),
     }
-    """All Bridges share one table. With 1,000 separate tables, each request would use a table that is not in a
-    processor cache."""
+    """The table of operations that all Bridges share. With 1,000 separate tables, each request would use a table that
+    is not in a processor cache."""
 
 
 def _with_hint(error: GatewayError) -> GatewayError:
@@ -453,8 +453,8 @@ def _with_hint(error: GatewayError) -> GatewayError:
 
 
 def _have_same_tensors(client: Traits, backend: Traits) -> bool:
-    """Return True if tensors of either protocol are valid in the other, because both have named tensors and the same
-    datatypes."""
+    """Return True if each protocol's tensors are valid in the other protocol, because both have named tensors and the
+    same datatypes."""
     return client.wire.datatypes == backend.wire.datatypes and not any(
         traits.wire.untyped or traits.wire.unnamed or traits.wire.points for traits in (client, backend)
     )

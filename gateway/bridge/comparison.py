@@ -12,7 +12,7 @@ from gateway.core.models import TensorSpec
 from gateway.core.tensors import Tensor
 
 MOST_SHOWN = 64
-"""Maximum number of tensors that an explanation lists."""
+"""The maximum number of tensors that an explanation lists."""
 
 
 @frozen
@@ -30,8 +30,8 @@ class TensorShown:
 class CastShown:
     """A conversion from one datatype to another.
 
-    `error` is the largest difference between an element before and after the conversion, or None if no element has
-    changed. `element` is the position of that element; `before` and `after` are its values as text."""
+    `error` is the largest difference that the conversion has made to an element, or None if no element has changed.
+    `element` is the position of that element; `before` and `after` are its values as text."""
 
     from_datatype: str
     to_datatype: str
@@ -43,9 +43,8 @@ class CastShown:
 
 @frozen
 class TensorChange:
-    """How one tensor has changed.
-
-    `before` is None for a tensor that the gateway adds, `after` is None for a tensor that it removes."""
+    """The change to one tensor. `before` is None for a tensor that the gateway adds, and `after` is None for a tensor
+    that it removes."""
 
     before: TensorShown | None
     after: TensorShown | None
@@ -58,11 +57,11 @@ def shown(tensor: Tensor) -> TensorShown:
 
 
 _FIRST = 4
-"""Number of elements shown in a line about a tensor."""
+"""The number of elements shown in a line about a tensor."""
 
 
 def as_text(tensors: Sequence[Tensor]) -> str:
-    """Return a line about the tensors and their first elements: `x FP64[1,2] 0.5 2`."""
+    """Return a line about the tensors and their first elements, such as `x FP64[1,2] 0.5 2`."""
     return "; ".join(map(_as_text, tensors))
 
 
@@ -78,7 +77,7 @@ def _as_text(tensor: Tensor) -> str:
 def compare(
     before: Sequence[Tensor], after: Sequence[Tensor], renamings: Sequence[Renaming]
 ) -> tuple[TensorChange, ...]:
-    """Return the changes between the tensors `before` and `after`, paired by name, or by position if they have no
+    """Return the changes between the tensors `before` and `after`. Pair them by name, or by position if they have no
     names."""
     client = {each.backend: each.client for each in renamings}
     left = list(before)
@@ -103,8 +102,8 @@ def compare(
 
 
 def cast(before: Tensor, after: Tensor) -> CastShown | None:
-    """Return the conversion between the datatypes of two tensors, or None if both have the same datatype. Both must
-    have the same elements, or `after` contains the first rows of `before`."""
+    """Return the conversion between the datatypes of two tensors, or None if both have the same datatype. Both tensors
+    must have the same elements, or `after` must contain the first rows of `before`."""
     if before.datatype is after.datatype:
         return None
     change = CastShown(before.datatype.value, after.datatype.value)
@@ -123,9 +122,8 @@ def cast(before: Tensor, after: Tensor) -> CastShown | None:
 
 
 def _wide(array: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """Convert numbers to a type that can represent the values of every datatype.
-
-    This includes 64-bit integers if the machine's long double has 64 bits for integers."""
+    """Convert numbers to a type that can represent the values of every datatype. The type can represent 64-bit integers
+    if the significand of the machine's long double has 64 bits."""
     return (
         array.astype(np.float64).astype(np.longdouble) if array.dtype.kind not in "iu" else array.astype(np.longdouble)
     )

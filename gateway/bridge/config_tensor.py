@@ -3,8 +3,8 @@ parameters.
 
 This module does no I/O.
 
-The config is the last input, named `config` (or unnamed): a BYTES tensor with one element, the JSON text of the config.
-If the protocol requires rows in every tensor, the text is repeated for each row.
+The config is the last input, named `config` (or unnamed): a BYTES tensor whose one element is the JSON text of the
+config. If the protocol requires rows in every tensor, each row repeats the text.
 """
 
 from gateway.bridge.backend import BackendSide
@@ -23,7 +23,7 @@ EMPTY = "{}"
 
 
 class ConfigTensor:
-    """Converts the config between parameter and tensor, for one route."""
+    """Converts the config between a parameter and a tensor, for one route."""
 
     def __init__(self, settings: RouteSettings, client: Traits, backend: BackendSide) -> None:
         self._carried = settings.carry_config
@@ -31,10 +31,10 @@ class ConfigTensor:
         self.from_client = self._carried and not client.wire.parameters
         """True if clients can send the config only as a tensor."""
         self.to_backend = not backend.traits.wire.parameters
-        """True if the backend can get the config only as a tensor."""
+        """True if the backend can receive the config only as a tensor."""
 
     def to_parameter(self, request: Request) -> Request:
-        """If a client's request contains the config tensor, replace it by the parameter `config`.
+        """If a client's request contains the config tensor, replace the tensor with the parameter `config`.
 
         Raises:
             DecodeError: rows contain different texts, or the text is not UTF-8.
@@ -55,7 +55,7 @@ class ConfigTensor:
         return replace(request, inputs=request.inputs[:-1], parameters=parameters)
 
     def to_tensor(self, outgoing: Request) -> Request:
-        """If the request to the backend has the parameter `config`, replace it by the tensor.
+        """If the request to the backend has the parameter `config`, replace the parameter with the tensor.
 
         Raises:
             GatewayError: INVALID_ARGUMENT if the route does not have `carry_config`, or the config is not UTF-8 text;

@@ -1,8 +1,8 @@
-"""Converts tensors to the datatypes in specifications.
+"""Converts tensors to the datatypes that specifications require.
 
-A tensor with a datatype is converted if the new datatype can represent all values of the old one, according to the
-table WIDENINGS. All other conversions need the route's `cast`. Numbers without a datatype (from JSON) are converted if
-the new datatype can represent these numbers.
+A tensor with a datatype is converted if the new datatype can represent all values of the old datatype, according to the
+table WIDENINGS. All other conversions require the route's `cast`. Numbers without a datatype (from JSON) are converted
+if the new datatype can represent these numbers.
 """
 
 from collections.abc import Sequence
@@ -49,8 +49,8 @@ def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
 
 
 def with_missing(tensor: Tensor, what: str, *, takes_null: bool) -> Tensor:
-    """If the tensor contains JSON texts of rows (V1 and MIP encode rows with null this way), return the numbers, with
-    NaN for null. Return any other tensor unchanged.
+    """If the tensor contains JSON texts of rows (V1 and MIP encode rows with null in this way), return the numbers,
+    with NaN for null. Return any other tensor unchanged.
 
     Raises:
         DecodeError: the tensor contains null, and `takes_null` is False.
@@ -73,8 +73,8 @@ def with_missing(tensor: Tensor, what: str, *, takes_null: bool) -> Tensor:
 
 
 def note_rounding(tensor: Tensor, data: Buffer, wanted: Datatype, record: Record) -> None:
-    """Note in `record` if a value has changed in the `data` that `fit` made from a tensor, which only a `cast`
-    allows."""
+    """Note in `record` if a value in `data`, the result of `fit`, differs from the tensor's value. Only a `cast` allows
+    such changes."""
     if record is UNRECORDED or tensor.datatype is wanted or wanted in WIDENINGS[tensor.datatype]:
         return
     before = tensor.array.reshape(-1)
@@ -88,7 +88,8 @@ def note_rounding(tensor: Tensor, data: Buffer, wanted: Datatype, record: Record
 
 
 def typed(tensor: Tensor, numbers: Datatype, what: str) -> Tensor:
-    """Give a tensor without a datatype the datatype `numbers`. Return it unchanged if its elements are not numbers.
+    """Give a tensor without a datatype the datatype `numbers`. If its elements are not numbers, return the tensor
+    unchanged.
 
     Raises:
         DecodeError: the datatype cannot represent one of its values.
@@ -99,11 +100,12 @@ def typed(tensor: Tensor, numbers: Datatype, what: str) -> Tensor:
 
 
 def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str) -> Tensor:
-    """Return the tensor in a datatype that `protocol` supports: its own, or the narrowest one that represents all its
-    values. In the latter case, the parameter `gateway_datatype` contains the name of the original datatype.
+    """Return the tensor in a datatype that `protocol` supports: its own datatype, or the narrowest one that can
+    represent all its values. In the second case, the parameter `gateway_datatype` contains the name of the original
+    datatype.
 
     Raises:
-        DecodeError: the protocol supports no datatype that represents all its values.
+        DecodeError: the protocol supports no datatype that can represent all values of the tensor.
     """
     wanted = sent_as(tensor.datatype, carried)
     if wanted is tensor.datatype:
@@ -116,7 +118,7 @@ def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str
 
 
 def carry_all(tensors: Sequence[Tensor], protocol: str, traits: Traits) -> tuple[Tensor, ...]:
-    """Return the tensors in datatypes that a protocol supports.
+    """Return the tensors in datatypes that the protocol supports.
 
     Raises:
         DecodeError: same as `carry`.
@@ -180,7 +182,7 @@ def _to_integers(array: Array, wanted: Datatype, what: str, cast: str) -> Array:
         array = np.rint(array.astype(np.float64))
         if np.isnan(array).any():
             raise DecodeError(f"{what} holds NaN, which {wanted} cannot hold under any cast")
-    # As a double, 2**64 - 1 becomes 2**64. Therefore a float is in range only if it is below the next power of two.
+    # As a double, 2**64 - 1 becomes 2**64. Therefore, a float is in range only if it is below the next power of two.
     beyond = (array < bounds.min) | (array >= float(bounds.max) + 1 if array.dtype.kind == "f" else array > bounds.max)
     if not beyond.any():
         return array.astype(wanted.dtype)

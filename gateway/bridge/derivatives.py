@@ -1,13 +1,13 @@
 """A derivative model, such as `M.gradient`, computes a derivative of `M` for protocols without derivative operations.
 This module determines the signatures and index tensors of derivative models.
 
-UM-Bridge has gradient, apply_jacobian and apply_hessian as operations. In other protocols, a derivative of `M` is a
-separate model, its derivative model (`M.gradient`, ...). A derivative model takes the inputs of `M` and the
+UM-Bridge has gradient, apply_jacobian and apply_hessian as operations. In other protocols, a separate model, the
+derivative model (`M.gradient`, ...), computes a derivative of `M`. A derivative model takes the inputs of `M` and the
 derivative's own tensors (DERIVATIVES lists them in order), and returns one output named `output`:
 
 - index tensors (`out_wrt`, `in_wrt`, `in_wrt1`, `in_wrt2`): the positions of the derivative's output and inputs, from
   0; INT64 `[-1, 1]`, 0 by default;
-- vectors (`sens`, `vec`) and the output: FP64, with the length of the input or output that an index refers to.
+- vectors (`sens`, `vec`) and the output: FP64, with the length of the input or output to which an index refers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,8 +28,8 @@ _INTEGERS = frozenset({Datatype.INT64.kind, Datatype.UINT64.kind})
 
 def companion_signature(base: Signature, operation: Operation) -> Signature:
     """Derive the signature of the derivative model from the base model's signature. The inputs are the base model's
-    inputs, then the derivative's own tensors; there is one output. A vector's length is free if the inputs (or outputs)
-    that it could belong to have different lengths."""
+    inputs, followed by the derivative's own tensors; the model has one output. A vector's length is free if the inputs
+    (or outputs) that the vector could belong to have different lengths."""
     if not base.inputs and not base.outputs:
         return base
     sizes = {
@@ -77,7 +77,7 @@ _SIZED_BY: dict[Operation, dict[str, str]] = {
     Operation.APPLY_JACOBIAN: {"vec": "in_wrt", COMPANION_OUTPUT: "out_wrt"},
     Operation.APPLY_HESSIAN: {"sens": "out_wrt", "vec": "in_wrt2", COMPANION_OUTPUT: "in_wrt1"},
 }
-"""For each vector of a derivative, the index tensor that refers to the input or output of the same length."""
+"""For each vector of a derivative, the index tensor that refers to the input or output with the vector's length."""
 
 
 def _at(base: Signature, index: str, position: int) -> TensorSpec:
@@ -135,11 +135,11 @@ def positions(given: Sequence[Tensor], names: Sequence[str]) -> dict[str, int] |
 def fit_index(tensor: Tensor | None, spec: TensorSpec, rows: int | None, limit: int) -> Tensor:
     """Convert an index tensor to the form that the derivative model declares.
 
-    If the tensor is missing, its index is 0. A single index is repeated for all rows. Any integer datatype is accepted.
+    If the tensor is missing, the index is 0. A single index is repeated for all rows. Any integer datatype is accepted.
 
     Raises:
         DecodeError: the number of elements is neither 1 nor the number of rows, or an element is not an integer.
-        GatewayError: RESOURCE_EXHAUSTED if one index per row takes more than `limit` bytes.
+        GatewayError: RESOURCE_EXHAUSTED if the indices for all rows take more than `limit` bytes.
     """
     count = 1 if rows is None else rows
     what = f"index {spec.name!r}"

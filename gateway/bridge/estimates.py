@@ -1,13 +1,13 @@
 """Computes a model's missing derivatives by finite differences of its evaluations.
 
-A request for a missing derivative is adapted to the signature of the derivative model, like a request for the model's
-own derivative. Then the model is evaluated at the points from `finite_differences`. If the model takes batches, the
-points form one batch; otherwise each point is a separate call, with as many parallel calls as the backend allows for
-one batch. The calls belong to the requesting client, so in the queue they take turns with its other calls and with
-calls of other clients. The first failing call cancels the rest.
+A request for a missing derivative is adapted to the derivative model's signature, like a request for the model's own
+derivative. Then the model is evaluated at the points from `finite_differences`. If the model accepts batches, the
+points form one batch. Otherwise, each point is a separate call, and the number of parallel calls is the number that the
+backend allows for one batch. In the queue, the calls belong to the requesting client, and take turns with its other
+calls and with other clients' calls. The first call that fails cancels the rest.
 
-The Hessian is computed from two or more gradients along `vec`: the model's own gradients if it has them, otherwise
-gradients computed here.
+The Hessian is computed from two or more gradients along `vec`: the model's own gradients if the model has them,
+otherwise estimated gradients.
 """
 
 from collections import OrderedDict
@@ -66,31 +66,31 @@ from gateway.core.tensors import tensor as make_tensor
 from gateway.core.transport import Handler
 
 ERROR_HEADER = "gateway-derivative-error"
-"""The header or metadata key that requests an error estimate (value `1`), and that contains the estimate in the
-response."""
+"""The header or metadata key that requests an error estimate (value `1`). In the response, the same key contains the
+estimate."""
 MARK_HEADER = "gateway-derivative"
 """The response header or metadata key that describes how the derivative was computed."""
 
-# Every tensor has rows, so a model that takes no batches is called for each row.
+# Every tensor has rows. A model that accepts no batches is therefore called for each row.
 POINTS = without_codec("points", traits=Traits(wire=Wire(rows=Rows.FIRST, unnamed=True)))
 """The client protocol of the Bridge that evaluates models at points."""
 
 
 class Calls(Enum):
-    """How points become model calls."""
+    """The way in which points become model calls."""
 
     BATCHES = "batches"
-    """The model takes batches, so points are rows."""
+    """The model accepts batches, and points are rows."""
     ROWS = "rows"
-    """No tensor has a batch dimension, so the Bridge makes a call for each row."""
+    """No tensor has a batch dimension, and the Bridge makes a call for each row."""
     POINTS = "points"
-    """Only some tensors have a batch dimension, or there are scalars, so each point is a call with the model's own
+    """Only some tensors have a batch dimension, or some tensors are scalars. Each point is a call with the model's own
     shapes."""
 
 
 @frozen
 class DerivativeProblem:
-    """The numbers in one request for a derivative. The first dimension of all arrays is B rows."""
+    """The numbers in one request for a derivative. The first dimension of all arrays has the size B (rows)."""
 
     request: Request
     key: Key
@@ -98,7 +98,7 @@ class DerivativeProblem:
     inputs: tuple[Tensor, ...]
     """The model's inputs, by the backend's names, with B rows, except the inputs in `shared`."""
     shared: tuple[Tensor, ...]
-    """The inputs without a batch dimension, if the model takes batches. All points have the same values for these
+    """The inputs without a batch dimension, if the model accepts batches. All points have the same values for these
     inputs."""
     unbatched: frozenset[str]
     """The tensors without a batch dimension in a call for one point."""
@@ -115,9 +115,9 @@ class DerivativeProblem:
     dtype: "np.dtype[Any]"
     """The datatype of the inputs that vary."""
     narrowest: "np.dtype[Any]"
-    """The narrower one of `dtype` and the output's datatype, which determines the rounding errors of values."""
+    """The narrower of `dtype` and the output's datatype. It determines the rounding errors of values."""
     calls: "Calls"
-    """How points become calls."""
+    """The way in which points become calls."""
 
     @property
     def rows(self) -> int:
@@ -125,8 +125,8 @@ class DerivativeProblem:
 
 
 class EstimatedDerivatives:
-    """Computes derivatives of one route's models. `evaluate` handles inference and gradient requests that use the
-    backend's names and whose rows are points."""
+    """Computes derivatives of one route's models. `evaluate` handles inference and gradient requests with the backend's
+    names, in which each row is a point."""
 
     def __init__(
         self, settings: RouteSettings, fittings: Fittings, signatures: RouteSignatures, evaluate: Handler,
@@ -141,16 +141,16 @@ class EstimatedDerivatives:
         self._backend = backend
         self._takes_batches = backend.traits.wire.rows is not Rows.ONE
         self._largest_batches: OrderedDict[Key, tuple[float, int | None]] = OrderedDict()
-        """For each model, its maximum batch size (None: no limit) and the time until which this value is stored."""
+        """For each model, the time until which its maximum batch size is stored, and this size (None: no limit)."""
 
     async def derive(self, request: Request, key: Key) -> Response:
-        """Return the derivative that `request` asks for. `key` contains the backend's name for the model.
+        """Return the requested derivative. `key` contains the backend's name for the model.
 
         Raises:
             DecodeError: the client's tensors do not match the model.
             GatewayError: UNIMPLEMENTED if the input or the output is not a float tensor; FAILED_PRECONDITION if the
-                model's tensors are unknown; INVALID_ARGUMENT if the derivative takes too many evaluations; the
-                backend's error.
+                model's tensors are unknown; INVALID_ARGUMENT if the derivative requires too many evaluations; otherwise
+                the backend's error.
         """
         base = await self._signatures.model(key)
         if is_unknown(base):
@@ -213,7 +213,7 @@ class EstimatedDerivatives:
         return Step(size, how.typical, scale)
 
     def _check(self, problem: DerivativeProblem, count: int) -> None:
-        """Reject a problem that takes too many points or too much memory, before creating any points."""
+        """Reject a problem that requires too many points or too much memory, before any points are created."""
         what = f"{problem.operation.value} of model {problem.request.model!r} by finite differences"
         if count > self._how.max_evaluations:
             text = f"{what} takes {count} evaluations, and the route allows {self._how.max_evaluations}"
@@ -333,7 +333,7 @@ class EstimatedDerivatives:
         return np.concatenate(answers).reshape(problem.rows, points, answers[0].shape[1])
 
     async def _most_points(self, problem: DerivativeProblem) -> int | None:
-        """Return the maximum number of points per call: the route's `batch`, or the model's own limit if that is
+        """Return the maximum number of points per call: the route's `batch` or the model's own limit, whichever is
         smaller."""
         if problem.calls is not Calls.BATCHES or not self._takes_batches:
             return None
@@ -342,7 +342,8 @@ class EstimatedDerivatives:
         return min(limits, default=None)
 
     async def _largest_batch(self, key: Key) -> int | None:
-        """Return `max_batch_size` from the model's Triton configuration. The result is stored as long as signatures."""
+        """Return `max_batch_size` from the model's Triton configuration. The result is stored for as long as
+        signatures."""
         if Operation.CONFIG not in self._backend.traits.servers.extensions:
             return None
         kept, now = self._largest_batches, monotonic()
@@ -363,7 +364,7 @@ class EstimatedDerivatives:
     async def _answer(self, ask: Request, output: str, count: int | None) -> Array:
         """Return one output as [count, ...].
 
-        For a single-point call, which might have no batch dimension, return it as [1, ...]."""
+        For a single-point call, whose output might have no batch dimension, return the output as [1, ...]."""
         response = await self._evaluate(ask)
         assert isinstance(response, Response)
         for each in response.outputs:
@@ -379,7 +380,7 @@ class EstimatedDerivatives:
 
 @frozen
 class _Plan:
-    """The number of evaluations that a result takes, and the function that computes the result."""
+    """The number of evaluations that a result requires, and the function that computes the result."""
 
     count: int
     solve: Callable[[], Any]
@@ -394,7 +395,7 @@ def stencil_of(settings: Derivatives) -> Stencil:
 def _problem(
     request: Request, key: Key, base: Signature, signature: Signature, tensors: Sequence[Tensor]
 ) -> DerivativeProblem:
-    """Return the numbers in `tensors`, the inputs of a derivative request that were adapted to `signature`.
+    """Return the numbers in `tensors`, which are the inputs of a derivative request, adapted to `signature`.
 
     Raises:
         DecodeError: an index is out of range or differs between rows, or a vector has the wrong length.
@@ -451,7 +452,7 @@ def _problem(
 
 
 def _calls(base: Signature, moved: Set[str], output: TensorSpec) -> Calls:
-    """Return how points become calls of a model with the signature `base`, whose inputs `moved` vary."""
+    """Return the way in which points become calls of a model with the signature `base`, whose inputs `moved` vary."""
     if is_one_row(base):
         return Calls.ROWS
     differ = [*(spec for spec in base.inputs if spec.name in moved), output]
@@ -478,10 +479,8 @@ def _narrowest(dtypes: "Sequence[np.dtype[Any]]") -> "np.dtype[Any]":
 
 
 def _at_points(inputs: Sequence[Tensor], moved: Mapping[str, Array], points: int) -> tuple[Tensor, ...]:
-    """Return the inputs at the P = `points` points of each row: B rows become B * P rows.
-
-    The inputs in `moved` get its values, which have the shape [B, P, n]. In all other inputs, each row is repeated P
-    times."""
+    """Return the inputs at the P = `points` points of each row: B rows become B * P rows. Inputs in `moved` take their
+    values, of the shape [B, P, n], from `moved`. In all other inputs, each row is repeated P times."""
     return tuple(
         make_tensor(
             each.name,
@@ -511,7 +510,7 @@ def _point(tensor: Tensor, at: int, unbatched: Set[str]) -> Tensor:
 
 
 def _outgoing(request: Request, key: Key, operation: Operation, inputs: tuple[Tensor, ...]) -> Request:
-    """Turn the client's request into a request for `operation` with the backend's names and other inputs."""
+    """Convert the client's request to a request for `operation`, with the backend's names and other inputs."""
     return replace(
         request,
         operation=operation,
@@ -525,7 +524,7 @@ def _outgoing(request: Request, key: Key, operation: Operation, inputs: tuple[Te
 
 
 async def _made(make: Callable[..., Any], *arguments: Any, size: int | None = None) -> Any:
-    """Return the result of `make`. Run it in a thread if it copies a lot of data."""
+    """Return the result of `make`. Run `make` in a thread if it copies a lot of data."""
     if size is None:
         arrays = [each for one in arguments for each in (one.values() if isinstance(one, Mapping) else (one,))]
         size = sum(each.nbytes for each in arrays if isinstance(each, np.ndarray))
@@ -533,7 +532,7 @@ async def _made(make: Callable[..., Any], *arguments: Any, size: int | None = No
 
 
 def _explained(error: GatewayError, problem: DerivativeProblem) -> GatewayError:
-    """Return the error of an evaluation, with the evaluation's purpose added to the message."""
+    """Add the purpose of an evaluation to its error message, and return the error."""
     text = f"{problem.operation.value} by finite differences: {error.message}"
     if isinstance(error, TransportError):
         return TransportError(

@@ -1,5 +1,5 @@
-"""V2 extensions that only some servers implement: model configuration and statistics, loading and unloading, trace and
-log settings. The gateway forwards these requests with the backend's model names."""
+"""The V2 extensions that only some servers implement: model configuration and statistics, loading and unloading, and
+trace and log settings. The gateway forwards requests for these extensions with the backend's model names."""
 
 from collections.abc import Mapping
 
@@ -16,11 +16,11 @@ from gateway.core.requests import Answer, ControlRequest, Request
 from gateway.core.statistics import Statistics
 
 _CONFIG_VALUES = 10_000
-"""Maximum number of JSON values in a model configuration whose name is replaced."""
+"""The maximum number of JSON values in a model configuration in which the gateway replaces the name."""
 
 
 class Extensions:
-    """Forwards these requests to one route's backend."""
+    """Forwards requests for V2 extensions to one route's backend."""
 
     def __init__(self, rewrite: Rewrite) -> None:
         self._backend = rewrite.backend
@@ -84,8 +84,8 @@ class Extensions:
 
 
 def _renamed(config: str, client: str, backend: str) -> str:
-    """In the JSON text of a model configuration, replace the model's name by the backend's name, because Triton rejects
-    a configuration with a different name. Leave invalid JSON unchanged; the server rejects it."""
+    """In the JSON text of a model configuration, replace the model's name with the backend's name, because Triton
+    rejects a configuration with a different name. Leave invalid JSON unchanged; the server rejects it."""
     try:
         document = json.read(config.encode(), {}, values=_CONFIG_VALUES, literals=False)
     except (DecodeError, UnicodeEncodeError):
@@ -94,14 +94,15 @@ def _renamed(config: str, client: str, backend: str) -> str:
 
 
 def config_from_metadata(name: str, signature: Signature, max_rows: int) -> Mapping[str, object]:
-    """Return the configuration of the model `name` (Triton's `model_configuration`), for models whose server has none.
+    """Return the configuration of the model `name` (Triton's `model_configuration`), for models whose server has no
+    configuration.
 
     Triton clients read the configuration before they call a model: PyTriton's ModelClient needs names, datatypes and
-    `max_batch_size`, and perf_analyzer stops if it gets no response. The configuration contains only members that
-    follow from metadata.
+    `max_batch_size`, and perf_analyzer stops if it receives no response. The configuration contains only members that
+    can be derived from the metadata.
 
     If the first dimension of every tensor is the batch dimension, `dims` contains the other dimensions and
-    `max_batch_size` is `max_rows`. Otherwise `max_batch_size` is 0 and `dims` contains all dimensions.
+    `max_batch_size` is `max_rows`. Otherwise, `max_batch_size` is 0 and `dims` contains all dimensions.
 
     Source: Triton's `model_config.proto`, in the JSON format of Triton's HTTP interface."""
     specs = (*signature.inputs, *signature.outputs)

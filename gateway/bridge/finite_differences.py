@@ -3,12 +3,12 @@
 The module determines the points at which to evaluate a function, and computes the derivative from the values.
 
 A stencil is a list of offsets in steps, such as -1 and 1. For a function f of one variable with values at x + t_k, the
-derivative is the sum of w_k f(x + t_k), where the weights w_k follow from the polynomial through these points. Points
-are first rounded to the input's datatype, and the weights are computed for the rounded points. Therefore the sum is
-exact (except for rounding errors) for polynomials of a degree below the number of points, for x of any size.
+derivative is the sum of w_k f(x + t_k). The polynomial through these points determines the weights w_k. Points are
+first rounded to the input's datatype, and the weights are computed for the rounded points. Therefore, for x of any
+size, the sum is exact (except for rounding errors) for polynomials whose degree is below the number of points.
 
-The first dimension of arrays is B rows; each row is a separate derivative. In the shapes below, n is the length of the
-input, m the length of the output, and K the number of offsets. This module does no I/O.
+The first dimension of arrays has the size B; each of the B rows is a separate derivative. In the shapes below, n is the
+length of the input, m the length of the output, and K the number of offsets. This module does no I/O.
 """
 
 from typing import Any, TypeAlias
@@ -23,7 +23,8 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 @frozen
 class Stencil:
-    """The offsets of the points in steps, and the order of the error: the error falls with this power of the step."""
+    """The offsets of the points in steps, and the order of the error. The error decreases with this power of the
+    step."""
 
     offsets: tuple[int, ...]
     order: int
@@ -57,18 +58,17 @@ def for_second(step: float, order: int) -> float:
 
 @frozen
 class Step:
-    """The distance of the points: `size` times the size of an element.
-
-    If the element is smaller than `typical`, `typical` is used instead. `scale` is an additional factor: 2 for the
-    second result that is needed to estimate the error."""
+    """The distance between points: `size` times the size of an element. If the element is smaller than `typical`,
+    `typical` replaces the element's size. `scale` is an additional factor: 2 for the second result, which the error
+    estimate requires."""
 
     size: float
     typical: float
     scale: float = 1.0
 
     def lengths(self, x: Array, dtype: "np.dtype[Any]") -> Array:
-        """Return the step for each element of `x` (FP64). Each step is large enough to change the element in
-        `dtype`."""
+        """Return the step for each element of `x` (FP64). Each step is large enough to change the element when rounded
+        to `dtype`."""
         sizes = np.maximum(np.abs(x), self.typical)
         eps = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
         return np.maximum(sizes * self.size, 2 * eps * sizes) * self.scale
@@ -148,7 +148,7 @@ def along_axes(x: Array, step: Step, stencil: Stencil, dtype: "np.dtype[Any]") -
 
 
 def weights(nodes: Array) -> Array:
-    """Return the weights of the first derivative at 0 for values at `nodes` [..., K], which must all differ."""
+    """Return the weights of the first derivative at 0 for values at `nodes` [..., K]. The nodes must all differ."""
     many = nodes.shape[-1]
     unit = np.abs(nodes).max(axis=-1, keepdims=True)  # otherwise products of tiny nodes would underflow
     t = nodes / unit
@@ -167,8 +167,8 @@ def weights(nodes: Array) -> Array:
 
 
 def largest_difference(result: Array, coarser: Array) -> float:
-    """Return the largest difference between elements of two results for the same derivative, relative to the largest
-    element (absolute if all elements are 0). The result is NaN if an element is not finite."""
+    """Return the largest difference between the elements of two results for the same derivative, relative to the
+    largest element (absolute if all elements are 0). The result is NaN if an element is not finite."""
     if not result.size:
         return 0.0
     with np.errstate(all="ignore"):
@@ -179,7 +179,7 @@ def largest_difference(result: Array, coarser: Array) -> float:
 def _combine(factors: Array, values: Array, axis: int) -> Array:
     """Return the sum of `values` times `factors` on an axis.
 
-    The result is NaN if a value is not finite, because then the derivative is undetermined."""
+    The result is NaN if a value is not finite, because the derivative is then undetermined."""
     with np.errstate(all="ignore"):
         # The weights add up to 0, so subtracting a constant does not change the sum, but preserves more digits.
         first = np.take(values, [0], axis)

@@ -56,10 +56,10 @@ class FittedCalls:
     ) -> Response:
         """Call the model again after `error` if its tensors have changed since `fitting`.
 
-        The request did not match the signature, or the backend rejected it, so the model has not run.
+        The model has not run, because the request did not match the signature or the backend rejected it.
 
         Raises:
-            DecodeError, GatewayError: `error` itself if it has another cause or if the tensors are unchanged; otherwise
+            DecodeError, GatewayError: `error` itself if it has another cause or the tensors are unchanged; otherwise
                 the error of the second call.
         """
         if isinstance(error, GatewayError):
@@ -72,11 +72,11 @@ class FittedCalls:
     async def other_fitting(
         self, error: DecodeError | GatewayError, request: Request, key: Key, fitting: Fitting, find: Find
     ) -> Fitting:
-        """Return the Fitting for the signature that the backend reports now. `error` occurred with the stored
+        """Return the Fitting for the signature that the backend now reports. `error` occurred with the stored
         signature.
 
         Raises:
-            DecodeError, GatewayError: `error`, if the signature is unchanged.
+            DecodeError, GatewayError: the signature is unchanged; this is `error`.
         """
         if not await self._signatures.confirm(key) or await self._signatures.model(key) is fitting.of:
             raise error
@@ -86,7 +86,7 @@ class FittedCalls:
         return other
 
     async def fit(self, request: Request, key: Key, fitting: Fitting) -> FittedRequest:
-        """Call `fit_request`. If spans are recorded, record one, with the tensor changes for explanations."""
+        """Call `fit_request`. If the request records spans, record one with the tensor changes, for explanations."""
         record = request.record
         if record.events is None:
             if fitting.has_images:

@@ -1,23 +1,24 @@
-"""Determines how requests are adapted to a model's signature, and responses back to the client.
+"""Defines the conversion of requests to a model's signature, and of responses back for the client.
 
 The Bridge matches the client's tensors with the signature's specifications in this order:
 
 1. Names. A named tensor has the client's name. `rename` determines the backend's name, `drop` removes inputs, and
-   `constants` adds inputs. Unnamed tensors get the names in `order`, or the remaining names, by position. (`names`)
+   `constants` adds inputs. Unnamed tensors get the names in `order` or the remaining names, by position. (`names`)
 2. If the route has `images`, image files become pixels. (`images`)
-3. Shape. A first dimension of -1 before other dimensions is the batch dimension. A tensor without it is one row, and
-   the response then has none either. (`shapes`)
-4. Datatype. Datatypes must be equal, or are widened if every value stays exact. Numbers without a datatype are checked
-   by value. All other conversions need `cast`. (`datatypes`)
-5. Rows. If the backend takes one row per call, each row becomes a call, and the results are stacked. (`rows`)
+3. Shape. A first dimension of -1 before other dimensions is the batch dimension. A tensor without a batch dimension is
+   one row, and the response then has no batch dimension either. (`shapes`)
+4. Datatype. The datatypes must be equal, or the specified datatype must be able to represent every value of the
+   tensor's datatype. Numbers without a datatype are checked by value. All other conversions require `cast`.
+   (`datatypes`)
+5. Rows. If the backend accepts one row per call, each row becomes a call, and the results are stacked. (`rows`)
 
-The response goes through the same steps in reverse. A mismatch in a request raises a DecodeError, because it is the
-client's fault. A mismatch in a response raises a GatewayError (INTERNAL), because it is the backend's fault. An unknown
+The response goes through the same steps in reverse. A mismatch in a request raises a DecodeError, because the client
+caused it. A mismatch in a response raises a GatewayError (INTERNAL), because the backend caused it. An unknown
 signature contains no tensors; in this case, tensors keep their datatypes and shapes.
 
 Invariants: the backend's inputs have the names, datatypes, ranks and order of its signature. All inputs with a batch
-dimension have the same number of rows. The same holds for outputs. The client gets the outputs that it requested, in
-that order, in datatypes that its protocol supports.
+dimension have the same number of rows. The same applies to all outputs with a batch dimension. The client receives the
+requested outputs, in the requested order, in datatypes that its protocol supports.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Expected:
-    """An input or output of the signature, with values that are precomputed for all requests."""
+    """An input or output in the signature, with values that are precomputed for all requests."""
 
     name: str
     """The tensor's name for clients. The name in `spec` is the backend's name."""
@@ -61,15 +62,15 @@ class Expected:
 
     @classmethod
     def of(cls, role: str, name: str, spec: TensorSpec, *, is_batch: bool) -> "Expected":
-        """Return the ExpectedTensor for this specification, whose `role` is input or output."""
+        """Return the Expected for this specification; `role` is `input` or `output`."""
         called = name if role == "input" else spec.name
         return cls(name, spec, f"{role} {called!r}", is_batch, spec.shape[1:] if is_batch else spec.shape)
 
 
 @frozen
 class Fitting:
-    """How to convert tensors between one client protocol and one model: the client's protocol, the backend, the route's
-    settings, and the model's signature."""
+    """The data for converting tensors between one client protocol and one model: the client's protocol, the backend,
+    the route's settings, and the model's signature."""
 
     client: Protocol
     backend: BackendSide
@@ -79,7 +80,7 @@ class Fitting:
     encoders: "Mapping[str, ImageEncoder]"
     """Encoders for the outputs that are image files, by the backend's names."""
     of: Signature = Signature()
-    """The model's signature as fetched or declared."""
+    """The model's signature, as fetched or declared."""
     signature: Signature = Signature()
     """The model's tensors with the backend's names, and with the batch dimension that the conversion uses."""
     inputs: names.NamedSpecs = ()
@@ -87,15 +88,15 @@ class Fitting:
     expected: tuple[Expected, ...] = ()
     """`inputs` without index tensors (INDEX_TENSORS)."""
     orders: tuple[list[str], ...] = ()
-    """If the list of input names is one of these (the clients' names, or only empty names), the inputs are already in
-    the order of `expected`. Otherwise they must be looked up by name."""
+    """Lists of input names (the clients' names, or only empty names). If a request's list is one of these, its inputs
+    are already in the order of `expected`. Otherwise, they must be looked up by name."""
     outputs: Mapping[str, Expected] = field(default_factory=dict)
     """The outputs, by the backend's names."""
     output_names: list[str] = field(default_factory=list)
     """The backend's names of the outputs."""
     output_orders: tuple[list[str], ...] = ()
-    """If the list of output names is one of these (the backend's names, or only empty names), all outputs are in
-    order."""
+    """Lists of output names (the backend's names, or only empty names). If a response's list is one of these, its
+    outputs are already in order."""
     is_unknown: bool = True
     """True if the signature is unknown."""
     lacks_bytes: bool = False
@@ -103,9 +104,8 @@ class Fitting:
     row_by_row: bool = False
     """True if the backend is called once for each row of a batch."""
     has_images: bool = False
-    """True if images are decoded or encoded.
-
-    This work runs in a thread, because a few bytes can become millions of pixels."""
+    """True if images are decoded or encoded. The codecs run in a thread, because a few bytes can become millions of
+    pixels."""
 
     def to(self, signature: Signature) -> "Fitting":
         """Return the Fitting for a model with this signature."""
@@ -179,13 +179,13 @@ class Fitting:
 
 
 def _counts_rows(client: Wire) -> bool:
-    """Return True if the first dimension of a client's tensors always counts rows, for every model, even if it can only
-    be 1."""
+    """Return True if the first dimension of a client's tensors is the number of rows for every model, even if the
+    number can only be 1."""
     return client.rows is Rows.FIRST or (client.rows is Rows.ONE and not client.points)
 
 
 MOST_KEPT = 256
-"""Maximum number of cached Fittings per client protocol, backend and route."""
+"""The maximum number of cached Fittings per client protocol, backend and route."""
 
 
 class Fittings:
@@ -201,7 +201,7 @@ class Fittings:
             encoders = {image.name: images.ImageEncoder(image) for image in settings.images.outputs}
         self._any_model = Fitting(client, backend, settings, decoders, encoders, has_images=bool(decoders or encoders))
         self._kept: dict[int, Fitting] = {}
-        """The Fittings, by the identity of the signature, which the Fitting keeps alive as `of`."""
+        """The Fittings by the identity of the signature. Each Fitting keeps its signature alive in `of`."""
 
     def to(self, signature: Signature) -> Fitting:
         """Return the Fitting for a model with this signature."""
@@ -218,12 +218,13 @@ class FittedRequest(Struct, frozen=True):
 
     request: Request
     rows: int | None
-    """The number of rows in the batch; None without a batch dimension."""
+    """The number of rows in the batch; None if the request has no batch dimension."""
     unbatched: bool
-    """True if the client sent one row without a batch dimension. It then gets the outputs without one, too."""
+    """True if the client sent one row without a batch dimension. The outputs for the client then have no batch
+    dimension either."""
     is_point: bool = False
-    """True if the request is one row for a backend that takes vectors, so inputs and outputs of the call have no batch
-    dimension."""
+    """True if the request is one row for a backend that accepts vectors. The call's inputs and outputs then have no
+    batch dimension."""
 
 
 def is_one_row(signature: Signature, *, scalars: bool = False) -> bool:

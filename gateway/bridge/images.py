@@ -1,6 +1,6 @@
 """Decodes image files to tensors of pixels, and encodes pixels as image files. This module does no I/O. Only this
-module needs Pillow; it is imported if a route has `images`. The files come from clients, so it checks the sizes in the
-file headers before it allocates pixels.
+module requires Pillow; the gateway imports the module if a route has `images`. Because the files come from clients, the
+module checks the sizes in the file headers before it allocates memory for pixels.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from gateway.core.tensors import Shape, Tensor, tensor
 Array = np.ndarray[Any, Any]
 
 READ = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
-"""The formats to decode. Pillow's readers of other formats are less hardened against hostile files, or start other
+"""The formats to decode. Pillow's readers for other formats are less hardened against hostile files, or start other
 programs."""
 
 _MODES = {"rgb": "RGB", "bgr": "RGB", "rgba": "RGBA", "gray": "L"}
@@ -43,12 +43,12 @@ class ImageDecoder:
     def decode(self, files: Tensor, rank: int, what: str, limit: int) -> Tensor:
         """Decode BYTES `[B]` to pixels `[B, H, W, C]` or `[B, C, H, W]`.
 
-        If `rank` is 3 and B is 1, the result has no dimension B.
+        If `rank` is 3 and B is 1, omit the dimension B from the result.
 
         Raises:
             DecodeError: an element is not an image, has too many pixels, differs in size from the first image, or has
-                transparency or a color depth that `channels` does not allow. The message says which input and which
-                image.
+                transparency or a color depth that `channels` does not allow. The message contains the input's name and
+                the image's position.
             GatewayError: RESOURCE_EXHAUSTED if the tensor would take more than `limit` bytes.
         """
         elements, left = _elements(files, what), self._image.max_pixels
@@ -109,7 +109,7 @@ class ImageEncoder:
         self._image = image
 
     def encode(self, pixels: Tensor, what: str) -> Tensor:
-        """Encode pixels of shape `[B, H, W, C]` or `[B, C, H, W]` as BYTES `[B]`, or one image without B as BYTES
+        """Encode pixels of the shape `[B, H, W, C]` or `[B, C, H, W]` as BYTES `[B]`, or one image without B as BYTES
         `[1]`.
 
         Raises:
@@ -166,7 +166,7 @@ def _is_list(shape: Shape) -> bool:
 
 
 def _opened(element: bytes, where: str) -> Image.Image:
-    """Open an image. Reads only the header."""
+    """Open an image, and read only its header."""
     try:
         image = Image.open(BytesIO(element), formats=READ)
         # Phones can append more pictures to a JPEG (MPO); that is not an animation.

@@ -2,10 +2,10 @@
 
 This module does no I/O.
 
-The object does not show which members are tensors and which are parameters, or their datatypes and shapes. The codec
-reads lists as tensors and everything else as parameters, and marks the message `schemaless`. This module then applies
-the model's signature: a parameter with the name of an input becomes that input, a flat list gets the shape in the
-specification, and a nested list keeps its shape.
+The object does not distinguish tensors from parameters, and contains no datatypes and shapes. The codec reads lists as
+tensors and all other members as parameters, and marks the message `schemaless`. This module then applies the model's
+signature: a parameter with the name of an input becomes that input, a flat list gets the shape in the specification,
+and a nested list keeps its shape.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from gateway.core.tensors import Parameters, ParameterValue, Shape, Tensor, tens
 def resolve_inputs(request: Request, signature: Signature, settings: RouteSettings) -> Request:
     """Convert the inputs of a schemaless request according to the signature.
 
-    Unknown lists remain inputs, and later cause the same error as any unknown input.
+    Lists with unknown names remain inputs, and later cause the same error as any unknown input.
 
     Raises:
         DecodeError: the length of a list does not match the signature.
@@ -83,7 +83,7 @@ def _filled(wanted: Shape, elements: int, what: str) -> Shape:
 
 def resolve_outputs(response: Response, signature: Signature, requested: Sequence[RequestedOutput]) -> Response:
     """Convert the outputs of a schemaless response to the datatypes and shapes in the signature. The result contains
-    the requested outputs in that order, or all outputs in the signature's order.
+    the requested outputs in the requested order, or all outputs in the signature's order.
 
     Raises:
         DecodeError: a list is not an output of the model or does not match the output, or a requested output is

@@ -21,7 +21,7 @@ from gateway.core.requests import Request
 class ModelMetadata:
     """Handles queries about one route's models.
 
-    `unchanged` is True if tensors are not adapted, so clients get the backend's metadata."""
+    `unchanged` is True if tensors are not adapted. In this case, clients receive the backend's metadata."""
 
     def __init__(self, client: Protocol, rewrite: Rewrite, signatures: RouteSignatures, unchanged: bool) -> None:
         self._settings = rewrite.settings
@@ -33,11 +33,12 @@ class ModelMetadata:
         self._unchanged = unchanged
 
     async def signature(self, request: Request) -> Signature:
-        """Return the model's inputs, outputs, versions and operations, or the requested part of them.
+        """Return the model's inputs, outputs, versions and operations, or the requested part of this data.
 
         Raises:
-            GatewayError: the backend's error; FAILED_PRECONDITION if the client needs the model's inputs and they are
-                unknown; UNIMPLEMENTED if the client requests the sizes for a config and the backend cannot report them.
+            GatewayError: the backend's error; FAILED_PRECONDITION if the client requires the model's inputs and they
+                are unknown; UNIMPLEMENTED if the client requests the sizes for a config and the backend cannot report
+                them.
         """
         key = self._rewrite.key(request)
         apart = self._client.traits.models.operations_part
@@ -59,9 +60,9 @@ class ModelMetadata:
         return request.operation in await self._operations(self._rewrite.key(request))
 
     async def _operations(self, key: Key) -> frozenset[Operation]:
-        """Return the operations that clients can use: the operations that the model claims. The route adds inference if
-        it combines a stream into one response, and removes it if the client's protocol cannot carry one of the model's
-        tensors."""
+        """Return the operations that clients can use. These are the operations that the model claims, with one
+        exception: inference is added if the route combines a stream into one response, and removed if the client's
+        protocol cannot carry one of the model's tensors."""
         claimed = await self._signatures.operations(key)
         if Operation.STREAM in claimed and self._settings.stream != "error" and self._backend.responses is not None:
             claimed |= {Operation.INFER}
@@ -85,8 +86,8 @@ class ModelMetadata:
         return self._renamed(request.model, await self._known(request, key), self._settings)
 
     def _check_config(self, request: Request) -> None:
-        """Raise UNIMPLEMENTED if the request asks for the sizes for a config, but metadata requests to the backend
-        cannot include a config, and the route does not declare the sizes."""
+        """Raise UNIMPLEMENTED if the client requests the sizes for a config, but metadata requests to the backend
+        cannot include a config and the route does not declare the sizes."""
         traits = self._backend.traits
         is_told = traits.wire.points or traits.models.fixed_sizes or self._signatures.are_declared
         if is_told or CONFIG not in request.parameters:
@@ -101,8 +102,8 @@ class ModelMetadata:
     async def _known(self, request: Request, key: Key) -> Signature:
         """Return the model's signature.
 
-        A client gets untrusted metadata only if metadata in its own protocol is also untrusted, because it then does
-        not rely on it."""
+        A client receives untrusted metadata only if metadata in its own protocol is also untrusted, because the client
+        then does not rely on metadata."""
         known = await self._signatures.described(key)
         if (
             not is_unknown(known)
@@ -161,7 +162,7 @@ class ModelMetadata:
 
         Raises:
             GatewayError: the backend's error, or NOT_FOUND if the backend does not have the model and the client's
-                protocol can report that.
+                protocol can report a missing model.
         """
         key = self._rewrite.key(request)
         is_ready = await self._ready(request, key)
@@ -172,7 +173,7 @@ class ModelMetadata:
     async def _check_known(self, key: Key) -> None:
         """Raise NOT_FOUND if the backend's metadata shows that the model does not exist.
 
-        Ignore other errors, because a server can refuse to describe a model that is not ready."""
+        Ignore other errors, because a server can reject metadata requests for a model that is not ready."""
         try:
             await self._signatures.described(key)
         except GatewayError as error:
@@ -180,7 +181,7 @@ class ModelMetadata:
                 raise
 
     async def companion_ready(self, request: Request, operation: Operation) -> bool:
-        """Return whether a derivative of the model is ready; False if the model does not claim it."""
+        """Return whether a derivative of the model is ready, or False if the model does not claim the derivative."""
         key = self._rewrite.key(request)
         if await self._signatures.is_estimated(key, operation):
             is_claimed = operation in await self._signatures.operations(key)
@@ -232,7 +233,7 @@ class ModelMetadata:
 
 
 def _as_files(specs: names.NamedSpecs, images: Container[str]) -> names.NamedSpecs:
-    """Replace pixels by image files in the specifications."""
+    """Replace pixels with image files in the specifications."""
     return [
         (name, TensorSpec(spec.name, Datatype.BYTES, (-1,), "image") if spec.name in images else spec)
         for name, spec in specs
@@ -240,9 +241,8 @@ def _as_files(specs: names.NamedSpecs, images: Container[str]) -> names.NamedSpe
 
 
 def _vectors(specs: tuple[TensorSpec, ...], *, scalars: bool) -> tuple[TensorSpec, ...]:
-    """Turn each tensor into a vector of FP64, with the length -1 if the signature leaves it open.
-
-    BYTES tensors remain BYTES."""
+    """Convert each tensor to a vector of FP64, with the length -1 if the signature leaves the length open. BYTES
+    tensors remain BYTES."""
     return tuple(
         TensorSpec(
             spec.name,

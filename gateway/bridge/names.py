@@ -1,17 +1,18 @@
 """Assigns a client's tensors to the backend's tensors, by name.
 
-A tensor's client name is the backend's name, unless `rename` pairs it with another. A client sends every input of the
-signature that is not one of `constants`. Its inputs are resolved in this order:
+A tensor's client name is the backend's name, unless `rename` contains a different client name. A client sends every
+input in the signature except `constants`. The client's inputs are resolved in this order:
 
 1. A named input is identified by its name. `drop` removes inputs.
-2. Unnamed inputs get the names in the route's `order` or, without it, the remaining names, by position. If there are as
-   many unnamed inputs as required inputs, they get the names of the required inputs.
-3. Every input of the signature must be present exactly once, and there must be no other inputs. Optional inputs, and
+2. Unnamed inputs get the names in the route's `order` or, without `order`, the remaining names, by position. If the
+   number of unnamed inputs equals the number of required inputs, the unnamed inputs get the names of the required
+   inputs.
+3. Every input in the signature must be present exactly once, and no other inputs are allowed. Optional inputs, and
    index tensors of derivatives, can be missing.
 
-The client gets the outputs that it requests, in that order. By default, it gets the outputs in `select`, or all outputs
-if the route has no `select`. If the signature is unknown, unnamed inputs get the names `input0`, `input1`, ..., and
-outputs the names `output0`, `output1`, ...
+The client receives the outputs that it requests, in the requested order. By default, it receives the outputs in
+`select`, or all outputs if the route has no `select`. If the signature is unknown, unnamed inputs get the names
+`input0`, `input1`, ..., and outputs the names `output0`, `output1`, ...
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +46,7 @@ def all_outputs(signature: Signature, settings: RouteSettings) -> NamedSpecs:
 
 
 def outputs_of(signature: Signature, settings: RouteSettings) -> NamedSpecs:
-    """Return the outputs that clients can get: the outputs in `select`, in that order, or all outputs."""
+    """Return the outputs that clients can receive: the outputs in `select`, in its order, or all outputs."""
     specs = all_outputs(signature, settings)
     if not settings.select:
         return specs
@@ -135,7 +136,7 @@ def by_position(tensors: Sequence[Tensor], names: Sequence[str], prefix: str) ->
 def requested(
     outputs: Sequence[RequestedOutput], signature: Signature, settings: RouteSettings
 ) -> tuple[RequestedOutput, ...]:
-    """Return the outputs to request from the backend, by the backend's names; empty means all outputs.
+    """Return the outputs to request from the backend, by the backend's names. An empty result means all outputs.
 
     Raises:
         DecodeError: the model has no such output, or the route does not select it.
@@ -152,13 +153,13 @@ def requested(
 
 
 def for_client(outputs: Sequence[Tensor], settings: RouteSettings) -> Sequence[Tensor]:
-    """Replace the backend's names of outputs by the client's names."""
+    """Replace the backend's output names with the client's names."""
     client = _client_names(settings.rename.outputs)
     return [_renamed(tensor, client) for tensor in outputs]
 
 
 def picked(outputs: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor]:
-    """Return only the outputs with the names `wanted`, in that order, or all outputs if `wanted` is empty.
+    """Return only the outputs with the names `wanted`, in the same order, or all outputs if `wanted` is empty.
 
     Raises:
         DecodeError: an output is missing.

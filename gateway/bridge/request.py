@@ -23,7 +23,7 @@ def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
     """Return the request to the backend for the model with this `key`, which contains the backend's names.
 
     Raises:
-        DecodeError: a tensor does not match. The message says which, with its type and the expected type.
+        DecodeError: a tensor does not match. The message contains the tensor's name, its type and the expected type.
         GatewayError: RESOURCE_EXHAUSTED if repeated tensors or decoded images exceed the backend's `limits.message`;
             UNIMPLEMENTED if the client's protocol cannot carry a tensor of the model; INVALID_ARGUMENT if a requested
             output has a parameter that the backend's protocol cannot carry.
@@ -37,7 +37,7 @@ def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
     outputs = names.requested(request.outputs, signature, settings)
     if not backend.traits.wire.selects:
         # The backend always returns all outputs. If their names are unknown, use the route's names, not the client's.
-        # Otherwise the client would get some output under whatever name it requested.
+        # Otherwise, the client would receive an arbitrary output under the requested name.
         _refuse_output_parameters(request.outputs, backend.protocol)
         outputs = () if signature.outputs else names.requested((), signature, settings)
     outgoing = replace_struct(
@@ -79,10 +79,10 @@ class FittedInputs(Struct, frozen=True):
 def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record = UNRECORDED) -> FittedInputs:
     """Adapt inputs to the names, datatypes, shapes and order in the signature.
 
-    If the signature is unknown, inputs keep their datatypes and shapes. Casts that round are noted in `record`.
+    If the signature is unknown, inputs keep their datatypes and shapes. `record` notes casts that round.
 
     Raises:
-        DecodeError: an input does not match. The message says which, with its type and the expected type.
+        DecodeError: an input does not match. The message contains the input's name, its type and the expected type.
         GatewayError: RESOURCE_EXHAUSTED if repeated tensors or decoded images exceed the backend's `limits.message`.
     """
     if fitting.is_unknown:
@@ -152,9 +152,8 @@ def _fit_shape(tensor: Tensor, expected: Expected, fitting: Fitting) -> Shape:
 
 
 def _common_rows(batches: Sequence[tuple[str, int]]) -> int | None:
-    """Return the number of rows that all batches have, or None if there are no batches.
-
-    Each batch is a pair of the input's name and the number of rows."""
+    """Return the common number of rows of all batches, or None if no input is a batch. Each batch is a pair of the
+    input's name and the number of rows."""
     if not batches:
         return None
     first, expected = batches[0]
@@ -173,7 +172,7 @@ def _completed(
     fitted: Sequence[Tensor], given: Mapping[str, Tensor], rows: int | None, fitting: Fitting
 ) -> tuple[Tensor, ...]:
     """Return all inputs in the signature's order: the client's inputs, the route's constants, and the index tensors of
-    derivatives, which are optional for the client."""
+    derivatives. Index tensors are optional for the client."""
     by_name = {tensor.name: tensor for tensor in fitted}
     constants = {tensor.name: tensor for tensor in fitting.settings.constants}
     limit = fitting.backend.limits.message
@@ -187,7 +186,7 @@ def _completed(
 
 
 def _fit_constant(tensor: Tensor, spec: TensorSpec, rows: int | None, fitting: Fitting) -> Tensor:
-    """Return a constant of the route. If it is one row, repeat it for all rows."""
+    """Return a constant of the route. If the constant is one row, repeat it for all rows."""
     what = f"the route's constant {tensor.name!r}"
     shape = shapes.fit_input(tensor.shape, spec.shape, what)
     data = datatypes.fit(tensor, spec.datatype, what, fitting.settings.cast)

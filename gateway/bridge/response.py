@@ -1,5 +1,5 @@
-"""Adapts a backend's response back for the client, and combines a stream into one response for clients that expect
-one. This module does no I/O."""
+"""Adapts a backend's response back for the client, and combines a stream into one response for clients that expect a
+single response. This module does no I/O."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from math import prod
@@ -32,7 +32,7 @@ def fit_response(response: Response, request: Request, fitted: FittedRequest, fi
 
 def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | None = None) -> Response:
     """Return the response with the client's names for model and version and, if given, with `outputs` instead of its
-    own. If nothing changes, return `response` itself, because Responses are never modified."""
+    own outputs. If nothing changes, return `response` itself, because Responses are never modified."""
     if (
         outputs is None
         and response.model == request.model
@@ -54,7 +54,7 @@ def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | No
 
 def fit_outputs(outputs: Sequence[Tensor], fitted: FittedRequest, fitting: Fitting) -> Sequence[Tensor]:
     """Return a backend's outputs with the client's names, the datatypes in the signature, and the shapes that the
-    client expects. If the signature is unknown, they keep their datatypes and shapes, unless the client's protocol
+    client expects. If the signature is unknown, outputs keep their datatypes and shapes, unless the client's protocol
     cannot represent them.
 
     Raises:
@@ -75,7 +75,7 @@ def fit_outputs(outputs: Sequence[Tensor], fitted: FittedRequest, fitting: Fitti
 
 
 def _with_names(outputs: Sequence[Tensor], requested: Sequence[RequestedOutput], fitting: Fitting) -> Iterable[Tensor]:
-    """Name outputs by position, or leave them unnamed if neither the client nor the route needs names."""
+    """Name outputs by position, or leave them unnamed if neither the client nor the route requires names."""
     settings = fitting.settings
     needs_names = requested or settings.select or settings.rename.outputs or fitting.encoders
     if fitting.client.traits.wire.unnamed and not needs_names:
@@ -84,7 +84,8 @@ def _with_names(outputs: Sequence[Tensor], requested: Sequence[RequestedOutput],
 
 
 def _encoded(tensor: Tensor, name: str, fitting: Fitting) -> Tensor:
-    """Return the output that the backend calls `name`, as an image file if the route's `images` contains it."""
+    """Return the output that the backend calls `name`, as an image file if the route's `images` contains this
+    output."""
     encoder = fitting.encoders.get(name)
     return tensor if encoder is None else encoder.encode(tensor, f"output {name!r}")
 
@@ -94,12 +95,12 @@ def paired(
 ) -> Iterable[tuple[Tensor, Expected]]:
     """Yield pairs of an output and its specification, matched by name, or by position if the output is unnamed.
 
-    Some servers (MLServer, some KServe models) always send all outputs. If all outputs have names, skip outputs that
-    were not requested.
+    Some servers (MLServer, some KServe models) always send all outputs. Therefore, if all outputs have names, skip
+    outputs that were not requested.
 
     Raises:
-        DecodeError: an output is not in the signature, a requested output is missing, or there are more or fewer
-            unnamed outputs than requested.
+        DecodeError: an output is not in the signature, a requested output is missing, or the number of unnamed outputs
+            differs from the number of requested outputs.
     """
     expected = fitting.outputs
     given = [tensor.name for tensor in outputs]
@@ -169,7 +170,7 @@ def _without_signature(tensor: Tensor, fitting: Fitting) -> Tensor:
 
 
 async def last_of_stream(responses: AsyncIterator[Response], backend: str) -> Response:
-    """Return the last response of a stream, for clients that expect one (`translate: {stream: last}`).
+    """Return the last response of a stream, for clients that expect a single response (`translate: {stream: last}`).
 
     Raises:
         GatewayError: INTERNAL (invalid-output) if the stream contains no response.

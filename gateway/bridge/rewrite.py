@@ -1,5 +1,5 @@
-"""Implements the key `rewrite` of a route, which maps the clients' names of models, versions and derivatives to the
-backend's.
+"""Implements the key `rewrite` of a route, which maps the clients' names for models, versions and derivatives to the
+backend's names.
 """
 
 from gateway.bridge.backend import BackendSide
@@ -19,15 +19,15 @@ class Rewrite:
         self.backend = backend
         self._model, self._version = settings.model, settings.version
         self._has_one_version = bool(settings.version) and not settings.takes_one_version
-        """True if clients can only request the version in `rewrite`, or omit the version. The gateway rejects any other
+        """True if clients can request only the version in `rewrite`, or omit the version. The gateway rejects any other
         version."""
         # Only one-point protocols can request metadata for a config.
         self._has_config = backend.traits.wire.points
         self._leaves_names = settings.model is None and not settings.version
-        """True if the names of model and version stay unchanged."""
+        """True if the names of the model and the version stay unchanged."""
 
     def key(self, request: Request) -> Key:
-        """Return the backend's names for model and version, and the config on which the signature depends.
+        """Return the backend's names for the model and the version, and the config on which the signature depends.
 
         Raises:
             GatewayError: NOT_FOUND if the backend's protocol does not allow the version, or if the client requests a
@@ -58,7 +58,7 @@ class Rewrite:
         return model, version, config
 
     def renamed(self, request: Request) -> Request:
-        """Return the same as `outgoing` with the `key` of `request`, for callers that do not need the key."""
+        """Return the result of `outgoing` for the `key` of `request`, for callers that do not need the key."""
         if self._leaves_names and not request.version:
             return replace_struct(request, translate=self.settings)
         return self.outgoing(request, self.key(request))

@@ -1,9 +1,10 @@
-"""Handles batches for a backend that takes one row per call.
+"""Handles batches for a backend that accepts one row per call.
 
 The gateway makes one call for each row, and stacks the results.
 
-At most `window` calls are in flight. If a row fails, the gateway sends no more rows, and the error says which row
-failed. Outputs get their datatypes before stacking, because JSON can contain 1 in one row and 1.5 in another.
+At most `window` calls are in flight. If a row fails, the gateway sends no more rows, and the error contains the number
+of the failed row. Outputs get their datatypes before stacking, because JSON can contain 1 in one row and 1.5 in
+another.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ async def infer_row_by_row(
 
     Raises:
         GatewayError: INVALID_ARGUMENT if the batch has more than `max_rows` rows; otherwise the error of the first
-            failing row, with its number if there are several rows.
+            failed row, with its number if the batch has several rows.
         DecodeError: a response does not match the signature.
     """
     signature, settings = fitting.signature, fitting.settings
@@ -81,8 +82,9 @@ async def infer_unequal_rows(request: Request, rows: UnequalRows, fitting: Fitti
 
 
 def unequal_rows(inputs: Sequence[Tensor], signature: Signature) -> UnequalRows | None:
-    """Return the rows of inputs that contain JSON texts of rows with numbers, if the rows differ in length. (V1 sends
-    rows that do not form a tensor this way.) Return None for all other inputs, and if the model accepts texts."""
+    """If the inputs contain JSON texts of rows with numbers, and the rows differ in length, return the rows. (V1 uses
+    this encoding for rows that do not form a tensor.) Return None for all other inputs, and if the model accepts
+    texts."""
     texts = [each.content_type == "json" and len(each.shape) == 1 for each in inputs]
     if not any(texts) or not signature.inputs or any(spec.datatype is BYTES for spec in signature.inputs):
         return None
@@ -108,7 +110,7 @@ def _rows_of_texts(tensor: Tensor) -> tuple[Tensor, ...]:
 
 
 def _column_of(column: Sequence[Tensor], at: int, count: int, fitting: Fitting) -> Sequence[Tensor]:
-    """Return input number `at` of each of `count` rows. `column` is the whole tensor, or the tensors of its rows."""
+    """Return input number `at` of each of `count` rows. `column` is the entire tensor, or the tensors of its rows."""
     if len(column) == count:
         return column
     whole = column[0]
@@ -144,7 +146,7 @@ def as_point(request: Request) -> Request:
 
 
 async def each(rows: Sequence[S], call: Callable[[S], Coroutine[Any, Any, T]], window: int) -> list[T]:
-    """Return the results of `call` for all `rows`, in their order, with at most `window` calls in flight.
+    """Return the results of `call` for all `rows`, in row order, with at most `window` calls in flight.
 
     Raises:
         GatewayError, DecodeError: the first failure, with its row number. Calls in flight are cancelled.
@@ -238,9 +240,8 @@ def _stack(column: Sequence[Tensor], *, is_batch: bool) -> Tensor:
 
 
 def _of_one_type(column: Sequence[Tensor]) -> list[Tensor]:
-    """Return the rows of an output that is in no signature, in a common datatype.
-
-    Untyped numbers get a datatype that can represent the numbers of all rows."""
+    """Return the rows of an output that is not in a signature, in a common datatype. Untyped numbers get a datatype
+    that can represent the numbers in all rows."""
     found = {row.datatype for row in column}
     if len(found) == 1:
         return list(column)

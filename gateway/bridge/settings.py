@@ -1,8 +1,8 @@
 """The settings of one route, from its keys `rewrite`, `signature` and `translate`.
 
 Each key of `translate` is declared in one place: in `core.requests.Translate` if codecs read it, otherwise in this
-module. `gateway.config` derives the YAML key from the field, whose name, type, default and docstring become the key's
-name, check, default and description in docs/configuration. To add a key, add a field.
+module. `gateway.config` derives the YAML key from the field: the field's name, type, default and docstring become the
+key's name, check, default and description in docs/configuration. To add a key, add a field.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ Layout: TypeAlias = Literal["hwc", "chw"]
 Channels: TypeAlias = Literal["rgb", "bgr", "rgba", "gray"]
 DifferenceMethod: TypeAlias = Literal["forward", "central"]
 DIFFERENCE_ORDERS: dict[DifferenceMethod, tuple[int, ...]] = {"forward": (1, 2), "central": (2, 4)}
-"""The orders that each method supports, the default first."""
+"""The orders that each method supports, with the default first."""
 
 
 @frozen
@@ -54,7 +54,7 @@ class ImageInput:
     """Order of the dimensions after the batch dimension: height, width, channels (`hwc`) or channels, height, width
     (`chw`)."""
     channels: Channels = "rgb"
-    """Channels of each pixel. `gray` is one channel, the luma of ITU-R 601. Images with transparent pixels need
+    """Channels of each pixel. `gray` is one channel, the luma of ITU-R 601. Images with transparent pixels require
     `rgba`."""
     resize: tuple[int, int] | None = None
     """`[HEIGHT, WIDTH]`: resize every image to this size (bilinear; loses detail). By default, all images of a request
@@ -72,7 +72,7 @@ class ImageOutput:
     name: str
     """Name of the output in the backend."""
     format: Literal["png", "webp", "jpeg"]
-    """Format of the files. `jpeg` needs `lossy: true`."""
+    """Format of the files. `jpeg` requires `lossy: true`."""
     lossy: bool = False
     """Allow compression that changes pixels. Required for `jpeg`. Without `lossy`, `webp` is lossless."""
     layout: Layout = "hwc"
@@ -83,8 +83,8 @@ class ImageOutput:
 
 @frozen
 class Images:
-    """Tensors that are image files for clients and pixels for the backend. Needs Pillow:
-    `pip install "modelglot[images]"`."""
+    """Tensors that are image files for clients and pixels for the backend. Requires Pillow: `pip install
+    "modelglot[images]"`."""
 
     inputs: tuple[ImageInput, ...] = ()
     """Inputs whose image files the gateway decodes."""
@@ -96,7 +96,8 @@ class Images:
 class Derivatives:
     """Derivatives by finite differences, for models that do not provide derivatives. The gateway computes UM-Bridge's
     Gradient, ApplyJacobian and ApplyHessian, and the derivative models of other protocols, by evaluating the model at
-    nearby points. It replaces an operation that the model has only if `replace` contains the operation."""
+    nearby points. If the model has an operation itself, the gateway replaces it only if `replace` contains the
+    operation."""
 
     method: DifferenceMethod = "central"
     """Position of the points: on one side (`forward`: n + 1 points for the gradient of an input with n elements) or on
@@ -105,9 +106,9 @@ class Derivatives:
     """Order of the error, which decreases with this power of the step. 1 (the default) or 2 for `forward`, 2 (the
     default) or 4 for `central`. The higher order needs twice as many points."""
     step: float | None = None
-    """Distance of the points, relative to the element's size. The default, `eps^(1/(order + 1))`, or `eps^(1/(order +
-    2))` for the Hessian, assumes a model that is exact to the last digit of its datatype. For a model that is exact to
-    6 digits, use eps = 1e-6 in this formula, for any datatype."""
+    """Distance between the points, relative to the element's size. The default, `eps^(1/(order + 1))`, or
+    `eps^(1/(order + 2))` for the Hessian, assumes a model that is exact to the last digit of its datatype. For a model
+    that is exact to 6 digits, use eps = 1e-6 in this formula, for any datatype."""
     typical: float = 1.0
     """Minimum size of an element in the calculation of the step: for a smaller element, the step is `step` times
     `typical`."""
@@ -121,18 +122,18 @@ class Derivatives:
     """Maximum number of points per request to a model that accepts batches. Default: all points of a derivative in one
     batch."""
     max_evaluations: int = 4096
-    """Maximum number of points for one derivative. The gateway rejects requests that need more."""
+    """Maximum number of points for one derivative. The gateway rejects requests that require more points."""
 
 
 @frozen
 class TranslateSettings(Translate):
-    """How the gateway converts client tensors for the backend, and backend tensors for clients."""
+    """Conversion of client tensors for the backend, and of backend tensors for clients."""
 
     cast: Cast = "refuse"
     """Handling of conversions to a datatype that cannot represent every value: `refuse` the conversion, `round` half to
     even within the datatype's range, or `saturate` (round, and clip values out of range)."""
     operations: Mapping[Operation, str] = field(default_factory=dict)
-    """`{OPERATION: MODEL}`: the backend model that computes a derivative, if it is not called `M.gradient`,
+    """`{OPERATION: MODEL}`: the backend model that computes a derivative, if its name is not `M.gradient`,
     `M.apply_jacobian` or `M.apply_hessian`."""
     max_rows: int = 4096
     """Maximum number of rows in a batch for a backend that accepts one point per call."""
@@ -155,7 +156,7 @@ class TranslateSettings(Translate):
     """Client inputs that the gateway does not send to the backend, by the clients' names."""
     images: Images | None = None
     """Tensors that are image files for clients and pixels for the backend. By default, the gateway sends files
-    unchanged. Needs Pillow: `pip install "modelglot[images]"`."""
+    unchanged. Requires Pillow: `pip install "modelglot[images]"`."""
     derivatives: Derivatives | None = None
     """Finite differences for the derivatives that the model does not have. By default, these derivatives are not
     available."""
@@ -170,15 +171,15 @@ class RouteSettings(TranslateSettings):
 
     None keeps the client's name."""
     version: str | None = None
-    """`rewrite.version`. None keeps the client's version, "" removes it."""
+    """`rewrite.version`. None keeps the client's version, and "" removes it."""
     signature: Signature | None = None
     """Overrides the backend's metadata."""
     routed_versions: tuple[str, ...] = ()
-    """The versions in the conditions of all routes for the same model. Metadata lists them."""
+    """The versions in the conditions of all routes for the same model. Metadata responses list them."""
     takes_one_version: bool = False
     """True if clients can request exactly one version on this route.
 
-    If it is False, clients can request the backend's versions, or only `version` if that is set."""
+    If it is False, clients can request the backend's versions, or only `version` if `version` is set."""
 
     @property
     def leaves_tensors_unchanged(self) -> bool:
@@ -197,7 +198,7 @@ class RouteSettings(TranslateSettings):
 
     @property
     def for_points(self) -> "RouteSettings":
-        """Return the settings for evaluations at points, whose tensors are already adapted to the backend."""
+        """Return the settings for evaluations at points. Their tensors are already adapted to the backend."""
         kept = RouteSettings(
             nan=self.nan,
             payload=self.payload,

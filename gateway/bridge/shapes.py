@@ -1,4 +1,4 @@
-"""Handles tensor shapes: finds the batch dimension, and converts shapes to the shapes in specifications.
+"""Handles tensor shapes: finds the batch dimension, and converts shapes to the ones that specifications require.
 
 In a specification, -1 is a free dimension. A first -1 before other dimensions is the batch dimension: `[-1, N]` is a
 batch of rows of N elements. `[-1]` alone is a vector of any length, not a batch, unless rows can be scalars in the
@@ -32,8 +32,8 @@ def of_row(shape: Shape, *, scalars: bool = False) -> Shape:
 
 
 def as_batches(signature: Signature) -> Signature:
-    """Convert the signature of a model that takes one row per call to the form for tensor protocols. Each shape gets a
-    leading batch dimension, and unnamed tensors get the names `input0`, `output0`, ..."""
+    """Convert the signature of a model that accepts one row per call to the form for tensor protocols. Each shape gets
+    a leading batch dimension, and unnamed tensors get the names `input0`, `output0`, ..."""
     return replace(
         signature,
         inputs=_batched(signature.inputs, "input"),
@@ -64,13 +64,14 @@ def is_lone_row(shape: Shape, wanted: Shape) -> bool:
 
 def point_size(shape: Shape, *, scalars: bool = False) -> int:
     """Return the length of a tensor's vector in a one-point protocol: the product of the dimensions after the batch
-    dimension, or -1 if one of them is free."""
+    dimension, or -1 if one of these dimensions is free."""
     dimensions = of_row(shape, scalars=scalars)
     return -1 if -1 in dimensions else prod(dimensions)
 
 
 def fit_input(shape: Shape, wanted: Shape, what: str) -> Shape:
-    """Return the shape of a tensor for the backend: its own shape, or that shape with a leading batch dimension of 1.
+    """Return the shape of a tensor for the backend: the tensor's shape, or this shape with a leading batch dimension of
+    1.
 
     Raises:
         DecodeError: neither shape matches `wanted`.
@@ -101,7 +102,8 @@ def fill(wanted: Shape, elements: int, what: str) -> Shape:
 
 
 def fit_rows(shape: Shape, wanted: Shape, what: str) -> Shape:
-    """Return the shape of a tensor for the backend if the first dimension of the client's tensors always counts rows.
+    """Return the shape of a tensor for the backend if the first dimension of the client's tensors is always the number
+    of rows.
 
     Raises:
         DecodeError: the shape does not match `wanted`.
@@ -112,10 +114,9 @@ def fit_rows(shape: Shape, wanted: Shape, what: str) -> Shape:
 
 
 def with_last_dimension(tensor: Tensor, wanted: Shape) -> Shape:
-    """Return the tensor's shape. Append a dimension of 1 if only that matches `wanted`.
-
-    Only formats that do not distinguish a scalar from a vector of one element need this: untyped JSON, and BYTES
-    elements with a content type."""
+    """Return the tensor's shape. Append a dimension of 1 if only the longer shape matches `wanted`. The function is for
+    formats that do not distinguish a scalar from a vector of one element: untyped JSON, and BYTES elements with a
+    content type."""
     shape = tensor.shape
     if matches(shape, wanted) or not (tensor.untyped or tensor.content_type):
         return shape
@@ -128,7 +129,7 @@ def one_row(tensor: Tensor) -> Tensor:
 
 
 def split(tensor: Tensor) -> list[Tensor]:
-    """Split a tensor of shape `[rows, ...]` into rows: views for numbers, copies for BYTES."""
+    """Split a tensor of the shape `[rows, ...]` into rows: views for numbers, and copies for BYTES."""
     count, shape = tensor.shape[0], tensor.shape[1:]
     if count == 1:
         return [replace(tensor, shape=shape)]
@@ -141,7 +142,7 @@ def split(tensor: Tensor) -> list[Tensor]:
 
 
 def stack(rows: Sequence[Tensor]) -> Tensor:
-    """Stack rows of the same datatype and shape into one tensor of shape `[rows, ...]`.
+    """Stack rows of the same datatype and shape into one tensor of the shape `[rows, ...]`.
 
     Raises:
         DecodeError: a row differs in shape from the first one.
@@ -156,7 +157,7 @@ def stack(rows: Sequence[Tensor]) -> Tensor:
 
 
 def repeat(tensor: Tensor, rows: int, limit: int, what: str) -> "np.ndarray[Any, Any]":
-    """Repeat the array of `tensor`, whose first dimension is 1, to `rows` rows.
+    """Repeat the array of `tensor`, whose first dimension is 1, `rows` times.
 
     The limit protects the gateway's memory: with a shape such as `[4294967296, 0]`, a client can claim any number of
     rows without sending a byte.
@@ -190,7 +191,7 @@ def concatenate(pieces: Sequence[Tensor]) -> Tensor:
 
 
 def empty(spec: TensorSpec) -> Tensor:
-    """Return a batch of 0 rows; other free dimensions are also 0."""
+    """Return a batch of 0 rows. Other free dimensions are also 0."""
     return Tensor(spec.name, spec.datatype, (0, *(max(size, 0) for size in spec.shape[1:])), b"")
 
 

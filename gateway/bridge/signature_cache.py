@@ -1,14 +1,15 @@
 """A cache of model signatures, one per backend.
 
-The gateway fetches a signature from the backend when it is first needed, and stores it for a minute.
+The gateway fetches a signature from the backend before its first use, and stores it for a minute.
 
-A signature is needed if a request's tensors must be converted. The first such request fetches it, and other requests
-for the same model wait for it. The cache drops a signature after SECONDS_KEPT, and also when an endpoint of the backend
-recovers, because it might have different models.
+A request uses the signature if its tensors must be converted. The first such request fetches the signature, and other
+requests for the same model wait for it. The cache drops a signature after SECONDS_KEPT, and also when an endpoint of
+the backend recovers, because the endpoint might have different models.
 
-A different model can take over the name unnoticed, for example when a new version is deployed. The gateway therefore
-queries the signature again when a request does not match it (`confirm`), when the backend rejects a request or its
-response does not match (`doubt`), or when the backend reports a different signature to a client (`reported`).
+A different model can take over the name, for example when a new version is deployed, and the gateway does not notice
+the change. The gateway therefore queries the signature again if a request does not match it (`confirm`), if the backend
+rejects a request or returns a response that does not match (`doubt`), or if the backend reports a different signature
+to a client (`reported`).
 """
 
 import asyncio
@@ -30,23 +31,24 @@ from gateway.core.transport import Handler
 
 SECONDS_KEPT = 60.0
 SECONDS_CONFIRMED = 1.0
-"""Minimum time between two signature queries because of mismatched or rejected requests, and the maximum time that
-these requests wait for the result, in seconds. Otherwise clients that send invalid requests would double the server's
-load.
+"""The minimum time between two signature queries that mismatched or rejected requests cause, and the maximum time that
+these requests wait for the result, in seconds. Without the minimum, clients that send invalid requests would double the
+server's load.
 """
 MOST_KEPT = 1024
-"""Maximum number of stored signatures. Limited because clients choose the `config` in the key."""
+"""The maximum number of stored signatures. The limit is necessary because clients choose the `config` in the key."""
 
 UNKNOWN = Signature()
 """The signature of every model if the backend's metadata is untrusted."""
 
 LONGEST_CONFIG = 256
-"""If a `config` has more characters than this (up to `limits.config`), the key contains its digest."""
+"""The maximum length of a `config` in a key, in characters. For a longer config (up to `limits.config`), the key
+contains its digest."""
 
 Key: TypeAlias = tuple[str, str, str]
 """The key of a signature: model, version and config, with the backend's names.
 
-Only UM-Bridge signatures depend on a config; for other protocols, it is empty.
+Only UM-Bridge signatures depend on a config; for other protocols, the config is empty.
 """
 
 
@@ -72,7 +74,7 @@ class SignatureCache:
     Tensors of a one-point protocol get a name and a batch dimension: a vector of n elements becomes FP64 `[-1, n]`.
 
     `count_joined` is called with 1 for each caller that joins a running query, and with -1 when that caller stops
-    waiting. The backend gets only one request for all of these callers."""
+    waiting. The backend receives only one request for all these callers."""
 
     def __init__(
         self,
@@ -91,13 +93,13 @@ class SignatureCache:
         """The number of callers that wait for a signature that is being fetched."""
 
     def kept(self, key: Key) -> Signature | None:
-        """Return the signature if it is stored, without a query."""
+        """Return the stored signature, if any, without a query."""
         entry = self._kept.get(_compact(key))
         return entry.signature if entry is not None and entry.until > self._clock() else None
 
     async def get(self, key: Key) -> Signature:
-        """Return the signature of a model, as the protocol declares it or as the backend reports it. The result is
-        empty if the backend's metadata is untrusted.
+        """Return the signature of a model, as the protocol declares it or as the backend reports it. If the backend's
+        metadata is untrusted, the result is empty.
 
         Raises:
             GatewayError: the backend's error.
@@ -112,9 +114,9 @@ class SignatureCache:
 
     async def confirm(self, key: Key) -> bool:
         """Query the signature again, because a request did not match it, or because the backend rejected a request that
-        matched.
+        matched it.
 
-        Return True if the stored signature might now differ from the one that the request was converted for."""
+        Return True if the stored signature might now differ from the signature for which the request was converted."""
         if self._traits.models.signature is not None or not self._traits.models.trusted_metadata:
             return False
         compact = _compact(key)
@@ -124,20 +126,20 @@ class SignatureCache:
                 return entry.until > self._clock()
             self._kept[compact] = replace(entry, asked=self._clock())
         try:
-            async with asyncio.timeout(SECONDS_CONFIRMED):  # there is already an error to report to the client
+            async with asyncio.timeout(SECONDS_CONFIRMED):  # the client already receives another error
                 await self._fetched_by(key)
         except (GatewayError, TimeoutError):
             return False
         return True
 
     def doubt(self, model: str) -> None:
-        """Before the next request, query the signatures of all versions of a model again, because the backend has
+        """Query the signatures of all versions of a model again before the next request, because the backend has
         rejected a request, or its response did not match."""
         self._expire(key for key, entry in self._kept.items() if key[0] == model and not self._is_confirmed(entry))
 
     def reported(self, request: Request, signature: Signature) -> None:
-        """Compare this signature, or part of a signature, which the backend has just reported to a client, with the
-        stored one. If they differ, the stored signature expires."""
+        """Compare the stored signature with this signature (or part of a signature), which the backend has just
+        reported to a client. If the two differ, the stored signature expires."""
         config = request.parameters.get("config", "") if self._traits.wire.points else ""
         key = _compact((request.model, request.version, str(config)))
         entry = self._kept.get(key)
@@ -175,8 +177,8 @@ class SignatureCache:
             del fetch  # as in `outlived_by`
 
     async def streams_only(self, key: Key) -> bool:
-        """Return True if, according to the model's configuration, each request gets a stream of responses, so inference
-        is not possible. Return False if the server has no model configurations.
+        """Return True if, according to the model's configuration, the model responds to each request with a stream.
+        Inference is then not possible. Return False if the server has no model configurations.
 
         The first call for a model fetches the configuration, and stores the result with the signature. If STREAM is
         among the operations, the configuration is already known.
@@ -201,8 +203,8 @@ class SignatureCache:
         return Operation.INFER not in signature.operations
 
     async def ask_optional(self, key: Key) -> None:
-        """If the server has model configurations, fetch which of the model's inputs are optional, which metadata does
-        not report. The query is made once, when inputs are missing in a request.
+        """If the server has model configurations, query which of the model's inputs are optional, because metadata does
+        not contain this information. Only the first request with missing inputs causes a query.
 
         Raises:
             GatewayError: the backend's error about the signature.
@@ -271,7 +273,8 @@ class SignatureCache:
 
 
 def are_same(one: Signature, other: Signature) -> bool:
-    """Return True if both signatures lead to the same conversion of requests. Ignores which inputs are optional."""
+    """Return True if both signatures lead to the same conversion of requests. Optional inputs count like required
+    ones."""
     return _are_same_tensors(one.inputs, other.inputs) and _are_same_tensors(one.outputs, other.outputs)
 
 

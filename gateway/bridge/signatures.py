@@ -1,13 +1,13 @@
-"""Determines the signatures of a route's models, from these sources, in this order:
+"""Determines the signatures of a route's models from these sources, in this order:
 
 1. The route's `signature`. If it declares both inputs and outputs, the gateway does not query the backend. If it
-   declares only one of them, this overrides the backend's metadata.
+   declares only inputs or only outputs, these override the backend's metadata.
 2. The backend's metadata from the SignatureCache, if the protocol's metadata is trusted (`Traits.trusted_metadata`, or
    `trust_metadata` on the backend).
 3. For a derivative: the metadata of the derivative model, or the rule in `derivatives`, applied to the base model's
    signature.
 
-An empty signature means that the model's tensors are unknown; they then keep their own datatypes and shapes. All
+An empty signature means that the model's tensors are unknown. The tensors then keep their own datatypes and shapes. All
 signatures in this module use the backend's names.
 """
 
@@ -30,7 +30,7 @@ from gateway.core.tensors import Parameters
 MODEL_WITHOUT_METADATA = frozenset(
     {Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT, Status.FAILED_PRECONDITION, Status.INTERNAL, Status.UNKNOWN}
 )
-"""Statuses with which servers respond to a metadata query if they have the model but no metadata for it."""
+"""Statuses of the responses to a metadata query from servers that have the model but no metadata for it."""
 
 
 def is_unknown(signature: Signature) -> bool:
@@ -47,16 +47,16 @@ class RouteSignatures:
         self._estimated = rewrite.settings.derivatives
         self._known_companions: OrderedDict[tuple[Key, Operation], tuple[float, bool]] = OrderedDict()
         self._with_own = DerivedSignatures(self._override)
-        """The fetched signatures, with the route's own tensors."""
+        """The fetched signatures, with the tensors that the route declares."""
         self._last_fetched: Signature | None = None
         self._last = Signature()
-        """The signature that was used last, because most routes have only one model."""
+        """The last used signature, because most routes have only one model."""
         self._backend = rewrite.backend
         self._rewrite = rewrite
 
     @property
     def are_declared(self) -> bool:
-        """True if the route declares all inputs and outputs, so the backend is not queried for them."""
+        """True if the route declares all inputs and outputs. The backend is then not queried for them."""
         return self._own is not None and bool(self._own.inputs and self._own.outputs)
 
     async def model(self, key: Key) -> Signature:
@@ -80,9 +80,8 @@ class RouteSignatures:
         return not self.are_declared and await self._backend.signatures.confirm(key)
 
     async def with_optional(self, key: Key) -> Signature:
-        """Return the same as `model`, with inputs marked as optional according to the server's model configuration.
-
-        If the route's `signature` declares the inputs, it also determines which are optional.
+        """Return the result of `model`, with inputs marked as optional according to the server's model configuration.
+        If the route's `signature` declares the inputs, it also determines the optional inputs.
 
         Raises:
             GatewayError: the backend's error.
@@ -93,8 +92,7 @@ class RouteSignatures:
 
     async def check_undeclared(self, parameters: Parameters, key: Key) -> None:
         """Check that no member of a schemaless request is a model input that is missing in the route's `signature`.
-
-        Otherwise it would be sent as a parameter, which the model ignores.
+        Without this check, the member would be sent as a parameter, which the model ignores.
 
         Raises:
             GatewayError: INVALID_ARGUMENT; the message contains the input's name.
@@ -117,7 +115,7 @@ class RouteSignatures:
                 raise invalid_input(f"{text}; add it there, with `optional: true` if it may be left out")
 
     async def described(self, key: Key) -> Signature:
-        """Return the signature with the facts that only the backend knows: the model's versions, platform and
+        """Return the signature with the data that only the backend provides: the model's versions, platform and
         operations. If the route declares all tensors, the server does not need to have metadata for the model.
 
         Raises:
@@ -133,7 +131,7 @@ class RouteSignatures:
             return self._override(Signature())
 
     def _override(self, fetched: Signature) -> Signature:
-        """Return the signature with the route's own tensors."""
+        """Return the signature with the tensors that the route declares."""
         own = self._own
         if own is None:
             return fetched
@@ -143,13 +141,14 @@ class RouteSignatures:
         """Check that the backend has the model.
 
         Raises:
-            GatewayError: NOT_FOUND if the backend reports that it does not exist; the backend's error if the query
-                fails.
+            GatewayError: NOT_FOUND if the backend reports that the model does not exist; the backend's error if the
+                query fails.
         """
         await self._untrusted(key)
 
     async def _untrusted(self, key: Key) -> Signature:
-        """Return metadata from a backend whose metadata is untrusted; empty if it has none.
+        """Return metadata from a backend whose metadata is untrusted, or an empty signature if the backend has no
+        metadata.
 
         Raises:
             GatewayError: NOT_FOUND if the model or the version does not exist.
@@ -187,8 +186,8 @@ class RouteSignatures:
         """Return the inputs and outputs of a derivative of the model.
 
         Raises:
-            GatewayError: NOT_FOUND if the model does not exist; UNIMPLEMENTED if it does not claim the operation, or if
-                nothing shows that the derivative model exists.
+            GatewayError: NOT_FOUND if the model does not exist; UNIMPLEMENTED if the model does not claim the
+                operation, or if no setting or metadata shows that the derivative model exists.
         """
         if self._backend.traits.wire.derivatives:
             await self._check_claimed(key, operation)
@@ -212,12 +211,12 @@ class RouteSignatures:
     async def check_companion(self, key: Key, operation: Operation) -> None:
         """Check that the derivative model exists.
 
-        If every request contains a model name, a server with trusted metadata checks this itself.
+        If every request contains a model name, a server with trusted metadata makes this check itself.
 
         Raises:
-            GatewayError: UNIMPLEMENTED if the server has only one model, or if nothing shows that it has the derivative
-                model, because it might then run the base model on the derivative's tensors; NOT_FOUND if the model does
-                not exist. For other errors, see `has_own`.
+            GatewayError: UNIMPLEMENTED if the server has only one model, or if no setting or metadata shows that it has
+                the derivative model (it might then run the base model on the derivative's tensors); NOT_FOUND if the
+                model does not exist. For other errors, see `has_own`.
         """
         models = self._backend.traits.models
         if not models.companions:
@@ -233,14 +232,14 @@ class RouteSignatures:
 
     @property
     def knows_names(self) -> bool:
-        """True if the server runs only the model that a request names, never a different one."""
+        """True if the server runs only the model that a request names, and never a different one."""
         models = self._backend.traits.models
         return models.named and models.companions and models.trusted_metadata
 
     async def _check_claimed(self, key: Key, operation: Operation) -> None:
         """Raise UNIMPLEMENTED if the server reports that the model does not have the operation.
 
-        If the server does not report operations, a `signature` on the route is sufficient."""
+        If the server does not report operations, a `signature` in the route is sufficient."""
         try:
             claimed = (await self.described(key)).operations
         except GatewayError:
@@ -275,7 +274,7 @@ class RouteSignatures:
 
     async def has_own(self, key: Key, operation: Operation) -> bool:
         """Return True if the model claims a derivative itself, or has a derivative model for it. The result for a
-        derivative model is stored as long as signatures.
+        derivative model is stored for as long as signatures.
 
         Raises:
             GatewayError: same as `is_estimated`.
@@ -338,8 +337,9 @@ class RouteSignatures:
         return await self._lists(model, version)
 
     def _is_another(self, signature: Signature, companion: Key, operation: Operation) -> bool:
-        """Return True if the server describes a different model than the requested one, as servers do that have one
-        model and accept any name. A derivative model that the route names can have a different name on its server."""
+        """Return True if the server describes a different model than the requested one. Servers that have one model and
+        accept any name respond in this way. A derivative model that the route names can have a different name on its
+        server."""
         return signature.name not in ("", companion[0]) and operation not in self._companions
 
 
@@ -348,11 +348,11 @@ def _lacks(key: Key, operation: Operation, why: str) -> GatewayError:
 
 
 _NO_COMPANION = frozenset({Status.NOT_FOUND, Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT})
-"""The statuses with which servers respond if they do not have a derivative model."""
+"""The statuses of responses from servers that do not have a derivative model."""
 
 
 def _is_smooth(signature: Signature) -> bool:
-    """Return True if at least one input and one output are float tensors, so differentiation is possible."""
+    """Return True if differentiation is possible, because at least one input and one output are float tensors."""
     return all(
         any(spec.datatype.kind is Kind.FLOAT for spec in specs) for specs in (signature.inputs, signature.outputs)
     )
@@ -364,13 +364,13 @@ MOST_DERIVED = 256
 class DerivedSignatures:
     """A cache of the signatures that `derive` returns for signatures of a SignatureCache.
 
-    For the last MOST_DERIVED signatures, it returns the same object for the same one, because Fittings are looked up
-    by the signature's identity (`fitting`)."""
+    For each of the last MOST_DERIVED signatures, the cache always returns the same object, because Fittings are looked
+    up by the signature's identity (`fitting`)."""
 
     def __init__(self, derive: Callable[[Signature], Signature]) -> None:
         self._derive = derive
         self._kept: dict[int, tuple[Signature, Signature]] = {}
-        """Derived signatures, by the identity of the original, which the entry keeps alive."""
+        """Derived signatures, by the identity of the original signature. Each entry keeps its original alive."""
 
     def of(self, signature: Signature) -> Signature:
         """Return the result of `derive` for `signature`."""

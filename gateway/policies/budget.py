@@ -3,18 +3,18 @@
 from collections.abc import Callable
 
 SECONDS = 10.0
-"""The length of one interval, in seconds. The calls of the current and the previous interval count."""
+"""The length of one interval, in seconds. The budget counts the calls of the current and the previous interval."""
 
 _LOOK = 8
-"""Number of calls after which the budget reads the clock. It also reads the clock before it allows an additional
-call."""
+"""The number of calls after which the budget reads the clock. The budget also reads the clock before it allows an
+additional call."""
 
 
 class Budget:
-    """Limits the additional calls that a policy makes: at most `share` for each client call of the last 10 to 20 s,
+    """Limits the additional calls that a policy makes: at most `share` for each client call in the last 10 to 20 s,
     plus `least`.
 
-    Without a budget, a server that fails because it is overloaded would get several times as many calls."""
+    Without a budget, a server that fails because it is overloaded would receive several times as many calls."""
 
     __slots__ = ("_begin", "_calls", "_clock", "_earlier", "_share", "_spent", "least")
 
@@ -25,7 +25,8 @@ class Budget:
         self._begin = clock()
         self._calls = self._spent = 0
         self._earlier = 0.0
-        """The unused part of the previous interval's share. Negative if more was used."""
+        """The unused part of the previous interval's share, which is negative if the interval used more than its
+        share."""
 
     def add_call(self) -> None:
         """Count one client call."""
@@ -34,7 +35,7 @@ class Budget:
             self._advance()
 
     def spend(self) -> bool:
-        """Count one additional call and return True if the budget allows it; otherwise return False."""
+        """If the budget allows an additional call, count the call and return True. Otherwise, return False."""
         self._advance()
         if self.least + self._earlier + self._share * self._calls - self._spent < 1:
             return False

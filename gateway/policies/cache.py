@@ -1,15 +1,15 @@
-"""The policy `cache: {bytes: 1073741824, seconds: 3600}`: equal calls get the same stored response, and equal calls in
-flight are sent once.
+"""The policy `cache: {bytes: 1073741824, seconds: 3600}`: equal calls receive the same stored response. If several
+equal calls are in flight, only one is sent.
 
-Two calls are equal if no server could distinguish them (`cached_answers.request_key`). On a backend, requests have the
-names, datatypes and shapes of the model, so calls from different client protocols can be equal.
+Two calls are equal if no server can distinguish them (`cached_answers.request_key`). On a backend, requests have the
+model's names, datatypes and shapes. Therefore, calls from different client protocols can be equal.
 
-The policy needs `safe: true` on the backend. Calls of sequences, streams, and metadata queries pass through. Errors are
-not stored.
+The policy requires `safe: true` on the backend. Calls of sequences, streams, and metadata queries pass through. Errors
+are not stored.
 
 A call without a stored response runs in its own task, a SharedCall. The task continues while at least one caller waits
 for the response, even if the first caller has disconnected. The first caller's deadline applies, and is sent to servers
-that accept deadlines. If that deadline ends the call, or if the server has rejected the first caller, the next waiting
+that accept deadlines. If this deadline ends the call, or if the server has rejected the first caller, the next waiting
 caller repeats the call.
 """
 
@@ -53,10 +53,10 @@ METRICS = (
 )  # fmt: skip
 
 LARGE = 2**20
-"""Size of tensors, in bytes, above which they are hashed or copied in a thread. Hashing this size takes 0.6 ms, or 3 ms
-on a processor without SHA-256 instructions."""
+"""The size, in bytes, above which tensors are hashed or copied in a thread. Hashing this size takes 0.6 ms, or 3 ms on
+a processor without SHA-256 instructions."""
 SLACK = 0.1
-"""How early, in seconds, a server that knows the deadline might end the call."""
+"""The maximum time, in seconds, by which a server that knows the deadline ends the call early."""
 
 _OF_CLIENT = frozenset({Reason.RATE_LIMITED, Reason.PERMISSION_DENIED, Reason.UNAUTHENTICATED})
 """Reasons for which a server can reject one client but not another."""
@@ -102,8 +102,8 @@ class SharedCall:
 
     - `leader`: the request that is sent.
     - `waiting`: the futures of the calls that wait for the response, or for the error as a value, in order of arrival.
-      Each call has its own future, which costs less than `asyncio.shield`.
-    - `waits`: the times that calls spend in queues.
+      Each call has its own future, which is cheaper than `asyncio.shield`.
+    - `waits`: the times that the shared call spends in queues.
     """
 
     __slots__ = ("leader", "task", "waiting", "waits")
@@ -121,14 +121,14 @@ class SharedCall:
         return any(not each.done() for each in self.waiting)
 
     def tell(self, found: Answer | Exception) -> None:
-        """Give the response or the error to all waiting calls."""
+        """Pass the response or the error to all waiting calls."""
         for each in self.waiting:
             if not each.done():
                 each.set_result(found)
 
     def ended(self, task: "asyncio.Task[None]") -> None:
-        """Handle the end of the task. If it was cancelled from outside, for example because the gateway is stopping,
-        cancel all waiting calls."""
+        """Handle the end of the task. If the task was cancelled from outside, for example because the gateway is
+        stopping, cancel all waiting calls."""
         if task.cancelled():
             for each in self.waiting:
                 each.cancel()
@@ -164,13 +164,13 @@ class Cache(PolicyState):
             )
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
-        """Keep the counts, and keep the responses unless they could differ now. See PolicyState."""
+        """Keep the counts. Keep the responses unless new responses could differ from them. See PolicyState."""
         if is_unchanged:
             self.store, self.outcomes = before.store, before.outcomes
 
     def clear(self) -> None:
         """Remove all responses, because the servers might now have different models. Calls in flight continue for their
-        waiting callers, but their responses are not stored."""
+        waiting callers, but the responses are not stored."""
         self.store.clear()
         self._flights.clear()
         if self._redis:
@@ -233,7 +233,7 @@ class Cache(PolicyState):
                 flight.task.cancel()
 
     async def _fly(self, key: bytes, flight: SharedCall, handler: Handler, request: Request) -> None:
-        """Run the call, and give the result to the waiting calls."""
+        """Run the call, and pass the result to the waiting calls."""
         try:
             found = await self._asked(key, handler, request)
         finally:
@@ -241,8 +241,8 @@ class Cache(PolicyState):
         flight.tell(found)
 
     async def _asked(self, key: bytes, handler: Handler, request: Request) -> Answer | Exception:
-        """Return the response, or the error as a value. If all callers have disconnected, an exception would never be
-        retrieved."""
+        """Return the response, or the error as a value, because an exception would never be retrieved if all callers
+        have disconnected."""
         generation, epoch = self.store.generation, None
         try:
             if self._redis is not None:
@@ -279,8 +279,8 @@ class Cache(PolicyState):
         record.cached(outcome, age)
 
     def status(self) -> Mapping[str, object]:
-        """Return the size of the content, the outcomes of calls, the reasons for removed responses and, if Redis is
-        used, whether it responds."""
+        """Return the size of the content, the outcomes of calls, the reasons why responses were removed and, if the
+        cache uses Redis, whether Redis responds."""
         store = self.store
         shown: dict[str, object] = {
             "answers": len(store),
@@ -316,8 +316,8 @@ def _key(request: Request, reach: MessageReach) -> bytes:
 
 
 def _copy(error: Exception) -> Exception:
-    """Return a copy of a call's error for another waiting call. If one exception were raised by several calls in
-    parallel, their tracebacks would be mixed."""
+    """Return a copy of a call's error for another waiting call. If several calls raised one exception in parallel,
+    their tracebacks would be mixed."""
     copy = error.__class__.__new__(error.__class__)
     copy.__dict__.update(error.__dict__)
     copy.args = error.args

@@ -1,5 +1,5 @@
-"""The request keys of a `cache`, and its two stores of responses: in memory, limited in bytes and in seconds, and in
-Redis or Valkey, which several gateways share."""
+"""The request keys of a `cache`, and its two stores for responses: one in memory, limited in bytes and in seconds, and
+one in Redis or Valkey, which several gateways share."""
 
 import asyncio
 import json
@@ -21,24 +21,24 @@ from gateway.core.tensors import Parameters, Tensor, tensor_bytes
 from gateway.policies.shared_server import SharedServer
 
 LARGEST_SHARE = 8
-"""A response can use at most 1/8 of the store."""
+"""The maximum fraction of the store that one response can use."""
 
 ENTRY_BYTES = 1200
-"""Bytes that an entry uses in addition to its tensors and texts, as measured in
+"""The number of bytes that an entry uses in addition to its tensors and texts, as measured in
 tests/policies/test_cached_answers.py."""
 TENSOR_BYTES = 500
-"""Bytes that a tensor in an entry uses in addition to its data and texts."""
+"""The number of bytes that a tensor in an entry uses in addition to its data and texts."""
 
 _OF_MESSAGE = frozenset(field_names(Message))
 
 
 def request_key(request: Request, more: tuple[object, ...] = ()) -> bytes:
-    """Return the SHA-256 digest of everything in `request` that a server gets, and of `more`. Two requests have the
-    same key only if a server cannot distinguish them.
+    """Return the SHA-256 digest of `more` and of everything in `request` that a server receives. Two requests have the
+    same key only if a server cannot distinguish between them.
 
-    Tensors are compared as bytes: 0.0 and -0.0 differ, as do two NaNs with different payloads. The key excludes the
-    caller, the time, the id and the deadline. SHA-256 is the fastest strong hash on most processors, which have
-    instructions for it (1.9 GB/s; BLAKE2b: 1.3 GB/s)."""
+    Tensors are compared as bytes: 0.0 differs from -0.0, and two NaNs with different payloads differ. The key excludes
+    the caller, the time, the id and the deadline. SHA-256 is the fastest strong hash on most processors, because they
+    have instructions for it (1.9 GB/s; BLAKE2b: 1.3 GB/s)."""
     inputs, translate = request.inputs, request.translate
     # `repr` of tuples of texts and numbers is unambiguous and fast. It includes the size of each tensor, so bytes of
     # one tensor cannot be mistaken for bytes of the next.
@@ -74,8 +74,8 @@ def request_key(request: Request, more: tuple[object, ...] = ()) -> bytes:
 
 
 def form_of_message(origin: Message | None) -> tuple[object, ...]:
-    """Return the codec's notes about a client message that reach the server but are not in the canonical request, such
-    as the payload format of grps."""
+    """Return the codec's notes about a client message, such as the payload format of grps. These notes reach the server
+    but are not in the canonical request."""
     if origin is None or type(origin) is Message:
         return ()
     noted = [name for name in field_names(type(origin)) if name not in _OF_MESSAGE]
@@ -87,8 +87,8 @@ def _sorted(parameters: Parameters) -> list[tuple[str, object]]:
 
 
 def own_copy(response: Response) -> Response:
-    """Return `response` with its own copy of the data. Views of a received body would keep the whole body in memory,
-    and the memory limit would count the body as in flight."""
+    """Return `response` with its own copy of the data. Views of a received body would keep the entire body in memory,
+    and the body would still count against the memory limit."""
     origin = response.origin
     if origin is not None and origin.parts:
         origin = replace(origin, parts=(), headers=NO_HEADERS)  # a codec's notes, without the message
@@ -121,7 +121,7 @@ def _text_sizes(texts: Iterable[str]) -> int:
 
 @frozen
 class CachedAnswer:
-    """A response, its `size` in the store, and the time when it was `made`, on the store's clock."""
+    """A response, its `size` in the store, and the time at which it was `made`, on the store's clock."""
 
     response: Response
     size: int
@@ -129,8 +129,8 @@ class CachedAnswer:
 
 
 class AnswerStore:
-    """Responses by request key. If they would use more than `capacity` bytes, the least recently used ones are evicted
-    (LRU). Responses older than `seconds` are not returned."""
+    """Responses by request key. If the responses would use more than `capacity` bytes, the store evicts the least
+    recently used ones (LRU). It does not return responses that are older than `seconds` seconds."""
 
     def __init__(self, capacity: int, seconds: float, clock: Callable[[], float]) -> None:
         self.capacity = capacity
@@ -138,12 +138,13 @@ class AnswerStore:
         self.bytes = 0
         self.evicted = self.expired = self.too_large = self.cleared = 0
         self.generation = 0
-        """How often the store was cleared. A response whose request started in an earlier generation is not stored."""
+        """The number of times that the store was cleared. A response whose request started in an earlier generation is
+        not stored."""
         self._clock = clock
         self._answers: OrderedDict[bytes, CachedAnswer] = OrderedDict()
         """The entries; the most recently used one is last."""
         self._by_age: OrderedDict[bytes, None] = OrderedDict()
-        """The keys in order of insertion; the oldest is first."""
+        """The keys in order of insertion; the oldest one is first."""
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -162,8 +163,8 @@ class AnswerStore:
         return found.response, age
 
     def put(self, key: bytes, response: Response, generation: int, age: float = 0.0) -> None:
-        """Store `response`, an `own_copy` that is `age` seconds old, if it is not too large and the store was not
-        cleared since `generation`."""
+        """Store `response`, an `own_copy` that is `age` seconds old, unless it is too large or the store was cleared
+        since `generation`."""
         if generation != self.generation:
             return
         self._expire()
@@ -180,7 +181,7 @@ class AnswerStore:
         self.bytes += size
 
     def clear(self) -> None:
-        """Remove all responses. Responses to calls that are in flight now are not stored."""
+        """Remove all responses. Later responses to calls that are now in flight are not stored."""
         self.generation += 1
         self.cleared += 1
         self._answers.clear()
@@ -204,10 +205,10 @@ class AnswerStore:
 
 
 VERSION = b"gateway-cache-1\n"
-"""Version of the format of stored responses. Change it when you change the format or the meaning of `request_key`."""
+"""The format version of stored responses. Change this number when you change the format or the meaning of
+`request_key`."""
 MOST_WRITES = 32
-"""Maximum number of responses that are being sent to the server in parallel. Additional responses are not stored
-there."""
+"""Maximum number of responses that are sent to the server in parallel. Additional responses are not stored there."""
 
 _MOST_BESIDE = 2**16
 """Maximum size of a stored response in addition to its tensor data, in bytes."""
@@ -254,8 +255,8 @@ def packed(key: bytes, response: Response, epoch: bytes, made: float) -> bytes |
 
 
 def unpacked(key: bytes, stored: bytes, epoch: bytes) -> tuple[Response, float] | None:
-    """Return the response in `stored` and the Unix time when it was made. Return None if `stored` is not a complete,
-    intact response to the request with this key, in this format and epoch."""
+    """Return the response in `stored` and the Unix time at which it was made. Return None if `stored` is not a
+    complete, intact response to the request with this key, in this format and epoch."""
     start = len(VERSION) + _HEAD.size
     if len(stored) < start or not stored.startswith(VERSION):
         return None
@@ -293,12 +294,12 @@ class SharedAnswers:
     """The responses of one cache on a Redis or Valkey server, which several gateways share. `largest` is the maximum
     size of a response, in bytes.
 
-    The cache also works without the server: if the server does not respond in time, or contains data in the format of a
-    different version, the gateway continues without the server's responses.
+    The cache also works without the server: if the server does not respond in time, or contains data in a different
+    version's format, the gateway continues without the server's responses.
 
-    An epoch, which is a number in one key on the server, makes it possible to remove all responses in one step: a
-    removal increments the number. Each response contains the epoch in which its request started; a response of an
-    earlier epoch is ignored."""
+    One key on the server contains a number, the epoch. To remove all responses in one step, the gateway increments the
+    epoch. Each response contains the epoch in which its request started, and the gateway ignores responses from earlier
+    epochs."""
 
     def __init__(
         self,
@@ -315,11 +316,11 @@ class SharedAnswers:
         self._largest = largest
         self._now = now
         self._has_to_forget = False
-        """True from the moment when all responses must be removed until the server has removed them."""
+        """True from the time at which all responses must be removed until the server has removed them."""
         self._writes: set[asyncio.Task[Any]] = set()
 
     async def get(self, key: bytes) -> tuple[tuple[Response, float] | None, bytes | None]:
-        """Return the response with its age in seconds, or None, and the epoch for `put`, which is None if the server
+        """Return the response with its age in seconds, or None. Also return the epoch for `put`, or None if the server
         does not respond."""
         found = await self.server.ask(lambda redis: self._get(redis, key))
         if found is None:
@@ -345,8 +346,8 @@ class SharedAnswers:
         return stored, epoch or b"0"
 
     def put(self, key: bytes, response: Response, epoch: bytes) -> None:
-        """Start storing a response whose request started in `epoch`, and return immediately. The response is not stored
-        if the server does not accept it."""
+        """Start storing a response whose request started in `epoch`, and return immediately. If the server does not
+        accept the response, it is not stored."""
         size = tensor_bytes(response.outputs)
         if size > self._largest or not self.server.is_reached or len(self._writes) >= MOST_WRITES:
             return
@@ -361,8 +362,8 @@ class SharedAnswers:
             await self.server.ask(lambda redis: redis.set(self._key(key), stored, px=milliseconds))
 
     def forget(self) -> None:
-        """Remove all responses of this cache name, for all gateways. Until the server has done this, the gateway does
-        not query it for responses."""
+        """Remove all responses of this cache name, for all gateways. Until the server has removed them, the gateway
+        does not query it for responses."""
         self._has_to_forget = True
         task = spawn(self.server.ask(self._forget))
         self._writes.add(task)

@@ -1,4 +1,4 @@
-"""The policy `circuit_breaker: {failures: 20, seconds: 10}`: a model that keeps failing gets no calls for some
+"""The policy `circuit_breaker: {failures: 20, seconds: 10}`: a model that keeps failing receives no calls for some
 seconds."""
 
 import asyncio
@@ -22,29 +22,30 @@ from gateway.core.transport import Handler, StreamHandler
 from gateway.policies.places import PolicyState, ShownStates
 
 MOST_CIRCUITS = 1000
-"""Maximum number of models whose failures are stored, because clients choose model names. Above this number, the models
-with the oldest last failure are forgotten."""
+"""Maximum number of models whose failures are stored. The limit is necessary because clients choose model names. Above
+this number, the models with the oldest last failure are forgotten."""
 LONGEST = 8
-"""A circuit stays open for at most this many times its `seconds`."""
+"""The maximum time that a circuit stays open, as a multiple of its `seconds`."""
 TRIAL_SECONDS = 1.0
-"""Retry delay, in seconds, in the errors for calls that are rejected during a trial."""
+"""The retry delay in errors for calls that are rejected during a trial, in seconds."""
 
 
 class CircuitState(Enum):
-    """The state that decides whether a model gets calls."""
+    """The state that determines whether a model receives calls."""
 
     CLOSED = "closed"
-    """The model gets all calls."""
+    """The model receives all calls."""
     OPEN = "open"
-    """The model gets no calls."""
+    """The model receives no calls."""
     HALF_OPEN = "half-open"
-    """The model gets one call, the trial, whose result determines the next state."""
+    """The model receives one call, the trial, whose result determines the next state."""
 
 
 @frozen
 class CircuitRules:
-    """The rules for opening a circuit. It opens after `failures` consecutive failures, or if more than `share` of the
-    last `calls` calls failed. It stays open for `seconds`; each failed trial doubles this time."""
+    """The rules for opening a circuit. A circuit opens after `failures` consecutive failures, or if more than the
+    fraction `share` of the last `calls` calls failed. It stays open for `seconds`; each failed trial doubles this
+    time."""
 
     failures: int
     seconds: float
@@ -53,9 +54,9 @@ class CircuitRules:
 
 
 class Circuit:
-    """The circuit of one model, which gets all calls (closed), no calls (open), or one trial call (half-open).
+    """The circuit of one model, which receives all calls (closed), no calls (open), or one trial call (half-open).
 
-    `epoch` counts the state changes. The result of a call that began before the last change is ignored."""
+    `epoch` is the number of state changes. The result of a call that began before the last change is ignored."""
 
     __slots__ = ("_openings", "_recent", "_row", "_rules", "epoch", "state", "until")
 
@@ -67,7 +68,7 @@ class Circuit:
         self._row = 0
         self._openings = 0
         self._recent: deque[bool] = deque(maxlen=rules.calls)
-        """For each of the last calls, True if it failed."""
+        """For each of the last calls, True if the call failed."""
 
     @property
     def is_flawless(self) -> bool:
@@ -82,7 +83,7 @@ class Circuit:
         return self.state is CircuitState.CLOSED
 
     def wait(self, now: float) -> float:
-        """Return the number of seconds after which a rejected call might be accepted."""
+        """Return the time after which a rejected call might be accepted, in seconds."""
         return self.until - now if self.state is CircuitState.OPEN else TRIAL_SECONDS
 
     def succeeded(self) -> None:
@@ -121,8 +122,8 @@ class Circuit:
 
 
 class Circuits:
-    """The circuits of models that have failed recently. A model without failures has no circuit, so a call to it costs
-    only one lookup.
+    """The circuits of models that have failed recently. A model without failures has no circuit; a call to this model
+    costs only one lookup.
 
     `changed` is called with the model and its Circuit when a circuit opens or closes."""
 
@@ -133,11 +134,11 @@ class Circuits:
         self._clock = clock
         self._changed = changed
         self.known: OrderedDict[Hashable, Circuit] = OrderedDict()
-        """The circuit with the oldest last failure is first."""
+        """The circuits by model. The circuit with the oldest last failure is first."""
 
     def admit(self, model: Hashable) -> tuple[int, float]:
-        """For a call to `model` that begins now, return its epoch, to be passed with the call's result, and 0.0. If the
-        call is rejected, the second value is the number of seconds after which a call might be accepted."""
+        """Return two values for a call to `model` that begins now: the epoch to pass with the call's result, and 0.0.
+        If the call is rejected, the second value is the time after which a call might be accepted, in seconds."""
         circuit = self.known.get(model)
         if circuit is None:
             return 0, 0.0
@@ -157,8 +158,8 @@ class Circuits:
             self._changed(model, circuit)
 
     def responded(self, model: Hashable, epoch: int) -> int:
-        """Record the first response of a stream, with which a trial succeeds. Return the epoch to pass with the
-        stream's result."""
+        """Record the first response of a stream. If the stream is a trial, this response makes the trial succeed.
+        Return the epoch to pass with the stream's result."""
         circuit = self.known.get(model)
         if circuit is None or circuit.epoch != epoch or circuit.state is not CircuitState.HALF_OPEN:
             return epoch
@@ -190,8 +191,8 @@ class Circuits:
 log = logging.getLogger(__name__)
 
 FAIR_SECONDS = 1.0
-"""Minimum time, in seconds, that a call must have run to count as failed if the client's own deadline ended it.
-Otherwise clients with short deadlines could make a model unavailable for others."""
+"""Minimum time, in seconds, that a call must have run to count as failed if the client's own deadline ended it. Without
+this minimum, clients with short deadlines could make a model unavailable for other clients."""
 _SLACK = 0.005
 _LONGEST_SHOWN_NAME = 100
 
@@ -245,8 +246,8 @@ class CircuitBreaker(PolicyState):
         return answer
 
     async def stream(self, handler: StreamHandler, request: Request) -> AsyncGenerator[Response, None]:
-        """Yield the responses of `handler`, unless the circuit is open. A trial succeeds with its first response, any
-        other stream when it ends."""
+        """Yield the responses of `handler`, unless the circuit is open. A trial succeeds with its first response, and
+        any other stream succeeds when it ends."""
         model = request.model, request.version
         epoch, began = self._admit(model), self._clock()
         is_first = True

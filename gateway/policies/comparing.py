@@ -1,5 +1,5 @@
-"""Compares the responses of two servers to the same request, within tolerances, and finds which outputs differ and how.
-`mirror` and `gateway replay` use it."""
+"""Compares the responses of two servers to the same request, within tolerances, and describes the outputs that differ.
+`mirror` and `gateway replay` use this module."""
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -21,8 +21,8 @@ from gateway.core.tensors import Shape, Tensor
 class Tolerance:
     """The maximum distance at which two floats count as equal.
 
-    An element equals the expected element if one of these limits is met: their distance is at most `atol + rtol *
-    |expected|`, or there are at most `ulp` steps between them. If all limits are 0, values must be identical.
+    Two elements are equal if their distance is at most `atol + rtol * |expected|`, or if it is at most `ulp` steps. If
+    all limits are 0, values must be identical.
 
     The tolerance applies to floats. Integers, BOOL, BYTES and infinities must be identical. `nan` determines whether
     NaN is `equal` to NaN or `different` from all values. 0 and -0 are equal."""
@@ -40,9 +40,9 @@ EXACT = Tolerance()
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 PIECE = 2**16
-"""Number of elements that are compared in one step."""
+"""The number of elements that are compared in one step."""
 LONGEST_VALUE = 64
-"""Maximum number of characters shown of a value."""
+"""The maximum number of characters that are shown of a value."""
 
 
 @frozen
@@ -64,15 +64,15 @@ class Differing:
 
 @frozen
 class Elements:
-    """How the elements of two tensors differ.
+    """The differences between the elements of two tensors.
 
     - `count`: number of elements whose distance exceeds the tolerance.
     - `of`: total number of elements.
     - `first`: the first elements beyond the tolerance, in row-major order.
     - `absolute`, `relative` (to the expected value), `ulp`: the largest distances among all elements, including
-      elements within the tolerance. None if all distances are 0, or if the datatype has no such distance. An element
-      that is NaN or infinite in one tensor has no distance. If the expected value is 0, the element has no relative
-      distance.
+      elements within the tolerance. They are None if all distances are 0, or if the datatype does not have this kind of
+      distance. An element that is NaN or infinite in one tensor has no distance. If the expected value is 0, the
+      element has no relative distance.
     """
 
     count: int
@@ -84,9 +84,9 @@ class Elements:
 
 
 def compare_elements(expected: Tensor, actual: Tensor, tolerance: Tolerance, shown: int = 1) -> Elements:
-    """Return how `actual` differs in its elements from `expected`, which has the same datatype and shape. The result
-    contains the values of the first `shown` differing elements. The function reads the tensors in pieces, so the
-    additional memory is small for tensors of any size."""
+    """Return the differences between the elements of `actual` and `expected`, which have the same datatype and shape.
+    The result contains the values of the first `shown` differing elements. The function reads the tensors in pieces.
+    Therefore, the additional memory is small for tensors of any size."""
     found = _Found(expected.shape, shown)
     if expected.datatype is Datatype.BYTES:
         _compare_bytes(expected.data, actual.data, found)
@@ -99,7 +99,7 @@ def compare_elements(expected: Tensor, actual: Tensor, tolerance: Tolerance, sho
 
 
 class _Found:
-    """The differences that were found so far."""
+    """The differences found so far."""
 
     def __init__(self, shape: Shape, shown: int) -> None:
         self._shape = shape
@@ -174,8 +174,8 @@ def _compare_piece(
 def _are_floats_apart(
     expected: Array, actual: Array, places: Array, tolerance: Tolerance, datatype: Datatype, found: _Found
 ) -> Array:
-    """Return which of these elements, all of which have different bits or are NaN, differ by more than the
-    tolerance."""
+    """For each pair of elements, return whether the two differ by more than the tolerance. All pairs have different
+    bits or contain NaN."""
     old, new = expected.astype(np.float64), actual.astype(np.float64)
     is_finite = np.isfinite(old) & np.isfinite(new)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
@@ -241,11 +241,11 @@ NO_ANSWER = frozenset(
 MOST_OUTPUTS = 16
 """Maximum number of differing outputs in a Difference."""
 LONGEST_SHOWN_NAME = 100
-"""Maximum number of characters shown of an output's name."""
+"""The maximum number of characters that are shown of an output's name."""
 
 
 class DifferenceKind(StrEnum):
-    """The part in which two responses differ. Metrics and logs use these words."""
+    """The part in which two responses differ. The values are the words in metrics and logs."""
 
     STATUS = "status"
     MISSING = "missing output"
@@ -257,8 +257,8 @@ class DifferenceKind(StrEnum):
 
 @frozen
 class OutputDifference:
-    """How one output differs. `expected` and `actual` are datatypes or shapes as text, and empty if that response does
-    not contain the output. `elements` is set if the values differ."""
+    """The difference in one output. `expected` and `actual` are datatypes or shapes as text; an empty text means that
+    the response does not contain the output. `elements` is set if the values differ."""
 
     output: str
     kind: DifferenceKind
@@ -280,9 +280,9 @@ class OutputDifference:
 
 @frozen
 class Difference:
-    """The difference between a response and the expected response. `status` contains the expected and the actual status
-    if they differ. `outputs` contains at most MOST_OUTPUTS outputs that differ. `kinds` contains the kinds of
-    differences in all outputs."""
+    """The difference between a response and the expected response. If the statuses differ, `status` contains the
+    expected and the actual status. `outputs` contains at most MOST_OUTPUTS outputs that differ. `kinds` contains the
+    kinds of differences in all outputs."""
 
     kinds: frozenset[DifferenceKind]
     status: tuple[Status, Status] | None = None
@@ -298,12 +298,12 @@ class Difference:
 def compare(
     expected: Outcome, actual: Outcome, tolerance: Tolerance = EXACT, *, by_position: bool = False, shown: int = 1
 ) -> Difference | None:
-    """Return the difference of `actual` from `expected`, or None if they are equal.
+    """Return the difference between `actual` and `expected`, or None if they are equal.
 
-    Errors are equal if their statuses are equal, because each server uses its own messages. Outputs are paired by name,
-    or by position if `by_position` is True, or if a response contains unnamed outputs or two outputs with the same
-    name. For each pair, datatypes are compared, then shapes, then elements. The result contains the values of the first
-    `shown` differing elements. Model names, versions, ids and parameters are ignored."""
+    Errors are equal if their statuses are equal, because each server uses its own messages. Outputs are paired by name.
+    They are paired by position if `by_position` is True, or if a response contains unnamed outputs or two outputs with
+    the same name. For each pair, the function compares datatypes, then shapes, then elements. The result contains the
+    values of the first `shown` differing elements. Model names, versions, ids and parameters are ignored."""
     if isinstance(expected, Response) and isinstance(actual, Response):
         return _compared(expected.outputs, actual.outputs, tolerance, shown, by_position=by_position)
     statuses = _status(expected), _status(actual)

@@ -1,5 +1,5 @@
-"""The policy `concurrency_limit: {calls: 64}`: the gateway immediately rejects calls that exceed a number of calls in
-flight."""
+"""The policy `concurrency_limit: {calls: 64}`: the gateway immediately rejects calls that exceed the maximum number of
+calls in flight."""
 
 import asyncio
 import logging
@@ -45,7 +45,7 @@ class Settings(Documented):
 
     @property
     def not_shared(self) -> bool:
-        """True if the limit is adaptive, because each worker would derive its own limit from its own calls."""
+        """True if the limit is adaptive. Each worker would otherwise derive its own limit from its own calls."""
         return self.calls is not None
 
     @model_validator(mode="after")
@@ -70,11 +70,11 @@ class Concurrency(PolicyState):
         self._calls = settings.calls or 0
         self._gradient = Gradient(settings.min_calls, settings.max_calls) if settings.adaptive else None
         self.unmeasured = self._calls // 2
-        """If fewer calls than this (half of a fixed limit) are in flight, durations are not measured."""
+        """Half of a fixed limit. If fewer calls than this number are in flight, durations are not measured."""
         self.in_flight = 0
         self._refused = 0
         self._duration = 0.0
-        """Average duration, in seconds, of calls that began while at least half of the limit was in flight."""
+        """The average duration, in seconds, of calls that began while at least `unmeasured` calls were in flight."""
         self._lines = LogLimit(log)
 
     async def call(self, handler: Handler, request: Request) -> Answer:
@@ -131,15 +131,15 @@ class Concurrency(PolicyState):
         return refusal(Reason.OVERLOADED, f"{text}; try again later", retry_after=self._duration or 1.0)
 
     def _answered(self, began: float) -> None:
-        """Record a call that has just got its response."""
+        """Record a call that has just received its response."""
         now = self._clock()
         self._duration += (now - began - self._duration) * (_DURATION_SMOOTHING if self._duration else 1)
         if self._gradient:
             self._gradient.ended(began, now, self.in_flight)
 
     def _failed(self, began: float, error: BaseException) -> None:
-        """Record a call that failed with `error`. Its duration counts only if it timed out or the client disconnected,
-        because other calls fail immediately."""
+        """Record a call that failed with `error`. Its duration counts only if the call timed out or the client
+        disconnected, because other calls fail immediately."""
         is_timeout = isinstance(error, GatewayError) and error.status is Status.DEADLINE_EXCEEDED
         if self._gradient and (is_timeout or isinstance(error, asyncio.CancelledError)):
             self._gradient.given_up(began, self._clock(), self.in_flight)
@@ -184,15 +184,15 @@ def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
 
 
 TOLERANCE = 1.5
-"""A latency up to this multiple of the usual latency counts as usual."""
+"""The maximum ratio to the usual latency at which a latency counts as usual."""
 SMOOTHING = 0.2
 """The weight of each new limit in the smoothed limit."""
 WINDOW = 10
-"""Number of calls in a window. The current latency is the mean over a window."""
+"""The number of calls in a window. The current latency is the mean over one window."""
 LONG = 100
-"""Number of windows over which the usual latency is averaged."""
+"""The number of windows over which the usual latency is averaged."""
 TO_REST = 200
-"""Number of windows with queueing after which a rest begins."""
+"""The number of windows with queueing after which a rest begins."""
 AT_REST = 3
 """Maximum number of calls in flight during a rest."""
 FIRST = 20
@@ -202,17 +202,18 @@ FIRST = 20
 class Gradient:
     """An adaptive limit on the calls in flight, between `least` and `most`, derived from the gradient of their latency.
 
-    A server queues calls that it cannot run in parallel, so their latency grows. `Gradient` compares the current
-    latency with the server's latency when it is not busy, and lowers the limit in the same proportion:
+    A server queues calls that it cannot run in parallel, and their latency grows. `Gradient` compares the current
+    latency with the latency of the server when it is not busy (`usual`), and lowers the limit in the same proportion:
 
         gradient = TOLERANCE * usual / now, between 1/2 and 1
         limit = limit * gradient + sqrt(limit), smoothed
 
     The square root is the allowed queue length, and lets the limit grow. The algorithm is Netflix's concurrency-limits
     (`Gradient2Limit`), with one difference. In Netflix's algorithm, the usual latency is an average over all calls. If
-    a server stays overloaded, this average rises with the latency, and the limit grows without bound. Here, the usual
-    latency is the average over calls that began while few calls were in flight, so they did not queue. If the server
-    stays busy, the limit drops for a moment (a rest), and the latency of these few calls becomes the usual latency."""
+    a server stays overloaded, this average rises with the latency, and the limit grows without bound. In `Gradient`,
+    the usual latency is the average over calls that did not queue, because they began while few calls were in flight.
+    If the server stays busy, the limit drops for a moment (a rest), and the latency of the few calls during the rest
+    becomes the usual latency."""
 
     __slots__ = ("_begin", "_count", "_least", "_limit", "_most", "_queued", "_rests", "_sum", "_usual")
 
@@ -223,23 +224,23 @@ class Gradient:
         self._usual = 0.0
         """The usual latency in seconds; 0 until the first window is full."""
         self._queued = 0
-        """Number of windows with queueing since the usual latency was measured."""
+        """The number of windows with queueing since the usual latency was measured."""
         self._rests = False
         self._begin = 0.0
-        """Calls that began before this time are ignored, because more calls ran in parallel with them than during a
-        rest."""
+        """The time from which calls count. Calls that began earlier are ignored, because more calls ran in parallel
+        with them than during a rest."""
         self._count = 0
         self._sum = 0.0
 
     @property
     def limit(self) -> int:
-        """Maximum number of calls in flight now."""
+        """The current maximum number of calls in flight."""
         limit = int(self._limit)
         return min(limit, max(AT_REST, self._least)) if self._rests else limit
 
     def ended(self, began: float, now: float, in_flight: int) -> None:
-        """Record a call that has just got its response. `in_flight` is the number of calls in flight, including this
-        one."""
+        """Record a call that has just received its response. `in_flight` is the number of calls in flight, including
+        this call."""
         if began < self._begin:
             return
         self._count += 1
@@ -250,8 +251,9 @@ class Gradient:
             self._window(latency, now, in_flight)
 
     def given_up(self, began: float, now: float, in_flight: int) -> None:
-        """Record a call that was just cancelled because no client waits for it. The time until now is a lower bound of
-        its duration. The bound counts if it exceeds the usual latency, but never changes the usual latency itself."""
+        """Record a call that was cancelled because no client is waiting for it. The time until now is a lower bound of
+        the call's duration. The bound counts if it exceeds the usual latency, but never changes the usual latency
+        itself."""
         if self._usual and not self._rests and now - began > self._usual:
             self.ended(began, now, in_flight)
 

@@ -1,5 +1,5 @@
-"""The data that a policy gets about its owner (a backend or a route), and the state that its Handlers share.
-`assembly.policing` creates it."""
+"""The data that a policy receives about its owner (a backend or a route), and the state that its Handlers share.
+`assembly.policing` creates this data."""
 
 from collections.abc import Awaitable, Callable
 from copy import copy
@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 @frozen
 class OtherBackend:
-    """A backend in addition to the route's own backend, with its names for models and tensors. None means the same name
-    as in the route's own backend.
+    """A backend in addition to the route's own backend, with the additional backend's names for models and tensors.
+    None means the same name as in the route's own backend.
 
     `inputs` and `outputs` are pairs of a tensor's name for clients and its name in the backend."""
 
@@ -35,10 +35,9 @@ class MessageReach:
     """The parts of a client's message that reach the servers in addition to the canonical request.
 
     - `headers`: the names of headers that are forwarded.
-    - `forms`: the client protocols in which tensors have several formats (payloads) and servers get the client's
+    - `forms`: the client protocols in which tensors have several formats (payloads) and servers receive the client's
       format.
-    - `is_unfitted`: the policy sees client requests and responses before they are translated, so the client's protocol
-      matters.
+    - `is_unfitted`: the policy sees untranslated client requests and responses, which depend on the client's protocol.
     """
 
     headers: tuple[str, ...] = ()
@@ -66,10 +65,10 @@ async def _unknown(model: str, version: str) -> Signature:
 class KnownModels:
     """Data about a backend's models and the format of their requests, for the backend's policies.
 
-    - `signature`: returns the signature of a model and version, by the backend's names; empty if it is unknown.
-      Signatures are cached. Raises GatewayError like the backend.
-    - `rows`: how the tensors in a call contain the rows of a batch.
-    - `have_config`: the backend's servers might report a model's configuration (Operation.CONFIG).
+    - `signature`: returns the signature of a model and version, by the backend's names; empty if the signature is
+      unknown. Signatures are cached. Raises GatewayError like the backend.
+    - `rows`: the way in which the tensors in a call contain the rows of a batch.
+    - `have_config`: True if the backend's servers might report a model's configuration (Operation.CONFIG).
     - `forward_headers`: names, in lower case, of the client headers that are forwarded.
     """
 
@@ -84,12 +83,12 @@ class PolicyContext:
     """Describes the backend or route to which a list of `policies` belongs.
 
     - `owner`: the owner's name in log lines, such as `backend 'triton'`.
-    - `safe`: calls that run a model have no side effects (are idempotent), so the gateway can repeat them.
-    - `endpoints`: returns the number of endpoints that a call can go to.
+    - `safe`: True if calls that run a model are idempotent, and the gateway can therefore repeat them.
+    - `endpoints`: returns the number of endpoints to which a call can go.
     - `clock`: returns the time in seconds, for intervals.
     - `reach`: the parts of a client's message that reach the servers in addition to the canonical request.
     - `on_new_models`: registers a function to call when the servers might have different models.
-    - `beside`: gives access to other backends, for the clients of the wrapped Handler. Only for policies of routes.
+    - `beside`: provides access to other backends, for the clients of the wrapped Handler. Only for policies of routes.
     - `models`: data about the models. Only for policies of backends.
     """
 
@@ -114,8 +113,8 @@ class PolicyContext:
         self._hidden_states: dict[int, tuple[object, Any]] = {}
 
     def hidden_state(self, settings: object, make: Callable[[], T]) -> T:
-        """Return the state of one item in the list of policies, which only the item's Handlers use. `make` creates it
-        for the first Handler. The state ends with this context. For a state that `/status` shows, see ShownStates.
+        """Return a state that only the Handlers of one item in the list of policies use. `make` creates the state for
+        the first Handler. The state ends with this context. For a state that `/status` shows, see ShownStates.
 
         A route has many Handlers (for each client protocol, for streams, ...), and `wrap` runs for each of them.
         `settings` identifies the item."""
@@ -125,18 +124,18 @@ class PolicyContext:
         return made
 
     def with_beside(self, beside: Beside) -> "PolicyContext":
-        """Return a copy of this context for the Handler of some clients, whose requests `beside` can send to other
+        """Return a copy of this context for the Handler of some clients. `beside` can send their requests to other
         backends."""
         context = copy(self)
         context.beside = beside
         return context
 
     def may_repeat(self, request: Request) -> bool:
-        """Return True if the gateway can send `request` again after a server might have seen it.
+        """Return True if the gateway can send `request` again even if a server might have received it.
 
         Calls that run a model are repeatable only if `safe` is True and they do not belong to a sequence, whose state
-        they change. Queries, for example for metadata, are always repeatable; operations that change a server
-        (CONTROL_OPERATIONS) never are."""
+        they change. Queries, for example for metadata, are always repeatable. Operations that change a server
+        (CONTROL_OPERATIONS) are never repeatable."""
         if request.operation in CALLS:
             has_sequence = request.unread is None and request.parameters.get("sequence_id")
             return self.safe and not has_sequence

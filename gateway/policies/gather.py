@@ -1,20 +1,22 @@
 """The policy `gather: {rows: 64, wait: 0.002}`: dynamic batching, which combines requests into one batch if they arrive
-while others are running.
+while other requests are running.
 
-The gateway sends a request immediately and unchanged if no similar request is in flight. Other requests wait, and are
-sent as one batch when the calls in flight have ended, the first request has waited `wait` seconds, or they have `rows`
-rows in total, whichever comes first. A single client therefore never waits.
+If no similar request is in flight, the gateway sends a request immediately and unchanged. Other requests wait, and are
+sent as one batch when the calls in flight have ended, the first request has waited `wait` seconds, or the waiting
+requests have `rows` rows in total, whichever comes first. A lone client that sends its requests sequentially therefore
+never waits.
 
-Requests are similar if everything that the backend gets is equal except the rows (`joining.key_of`). The policy
-combines only inference requests for models that take batches. The policy does not combine streams, requests that belong
-to a sequence, repeated attempts, or requests for models that are still unknown.
+Requests are similar if everything that the backend receives is equal except the rows (`joining.key_of`). The policy
+combines only inference requests for models that accept batches. It does not combine streams, requests that belong to a
+sequence, repeated attempts, or requests for models that are still unknown.
 
 If a batch fails, the gateway sends its halves, then their halves, until it has found the failing requests, which get
 their own errors. The gateway splits a batch only if the calls can be repeated and a row could have caused the error. A
-Budget limits these calls. For the next SECONDS_APART, the gateway batches requests from the affected clients
-separately.
+Budget limits these additional calls. For the next SECONDS_APART, the gateway makes separate batches for each client
+that sent a failing request.
 
-A server's error message for a batch can quote any of its rows, so principals that share a batch do not see the message.
+A server's error message for a batch can quote any of its rows. Therefore, principals that share a batch do not see the
+message.
 """
 
 import asyncio
@@ -49,23 +51,24 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
 SHARE, LEAST = 0.25, 32
-"""Budget for additional calls after failed batches: the maximum ratio to combined requests, and the number that is
-always allowed."""
+"""The budget for additional calls after failed batches: the maximum ratio to combined requests, and the number of calls
+that are always allowed."""
 SECONDS_KNOWN = 60.0
-"""How long the gateway stores whether a model takes batches, and its maximum batch size, in seconds."""
+"""The time for which the gateway stores whether a model accepts batches, and its maximum batch size, in seconds."""
 SECONDS_APART = 60.0
-"""How long the gateway batches a client's requests separately after one of them made a batch fail, in seconds."""
+"""The time for which the gateway batches a client's requests separately after one of them made a batch fail, in
+seconds."""
 SECONDS_PAUSED = 10.0
-"""How long the gateway sends the requests for a model one by one, in seconds, after a failed batch that cannot be
-repeated in parts, or after the server did not respond to a query about the model."""
+"""The time for which the gateway sends the requests for a model one by one, in seconds. This time begins when a batch
+fails that cannot be repeated in parts, or when the server does not respond to a query about the model."""
 SECONDS_ASKED = 10.0
-"""Timeout for queries about a model, in seconds."""
+"""The time limit for queries about a model, in seconds."""
 MOST_KNOWN = 1000
 """Maximum number of stored models, and of stored clients."""
 MOST_QUESTIONS = 16
 """Maximum number of parallel queries about models."""
 MOST_BYTES = 2**20
-"""Maximum size of a batch's tensors, in bytes. Copying more would take longer than another call."""
+"""Maximum size of a batch's tensors, in bytes. Copying more data would take longer than another call."""
 _TEXT_BYTES = 8
 """Maximum ratio between the size of a message in text form and the size of its tensors."""
 
@@ -104,13 +107,13 @@ _OF_ROWS = frozenset(
         Status.ABORTED, Status.DATA_LOSS,
     }
 )  # fmt: skip
-"""Errors that a single row could have caused. After any other error, the parts of a batch would also fail."""
+"""Errors that a single row could have caused. After any other error, the parts of the batch would also fail."""
 
 _NOT_NOW = frozenset(
     {Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.ABORTED, Status.CANCELLED}
 )
 """Errors after which a server might still report a model's configuration later. After any other error, the gateway
-assumes that it never does."""
+assumes that the server never reports it."""
 
 
 class Settings(Documented):
@@ -139,11 +142,12 @@ class Settings(Documented):
 
 
 class GatherCounts:
-    """Counts since the start. Only the event loop's thread changes them; the thread that renders metrics reads them."""
+    """Counts since the start. Only the event loop's thread changes them, and the thread that renders metrics reads
+    them."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
-        """Number of requests by outcome: `joined` with others, or sent `alone`."""
+        """Number of requests by outcome: `joined` with other requests, or sent `alone`."""
         self.batches = 0
         self.batched_rows = 0
         self.failed = 0
@@ -196,7 +200,7 @@ state = ShownStates(Gather)
 
 
 class _Marks:
-    """Stores up to MOST_KNOWN values, each for some time."""
+    """Stores up to MOST_KNOWN values, each for a limited time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -219,8 +223,8 @@ class _Marks:
 
 
 class _Model:
-    """The data about a model: the maximum number of `rows` in a batch (0 if it takes no batches), and the names of its
-    `outputs`."""
+    """The data about a model: the maximum number of `rows` in a batch (0 if the model accepts no batches), and the
+    names of its `outputs`."""
 
     __slots__ = ("outputs", "rows", "until")
 
@@ -228,18 +232,18 @@ class _Model:
         self.rows = 0
         self.outputs: tuple[str, ...] = ()
         self.until = 0.0
-        """Time at which the model must be queried again."""
+        """The time at which the model must be queried again."""
 
 
 @frozen
 class _Failure:
-    """Contains a GatewayError as a value, because asyncio logs futures whose exceptions are never retrieved."""
+    """A GatewayError as a value, because asyncio logs futures whose exceptions are never retrieved."""
 
     error: Exception
 
 
 class _Member:
-    """A request that is waiting for its batch, or that was sent."""
+    """A request that is waiting for its batch, or that has been sent."""
 
     __slots__ = ("began", "bytes", "reply", "request", "rows", "task", "was_sent")
 
@@ -255,7 +259,7 @@ class _Member:
         """True if the request's batch was sent. The batch might still wait for a slot."""
 
     def answer(self, reply: Answer | _Failure) -> None:
-        """Give the request its response, unless its client has disconnected."""
+        """Pass the response to the request, unless its client has disconnected."""
         if not self.reply.done():
             self.reply.set_result(reply)
 
@@ -272,11 +276,11 @@ class _Batch:
 
     @property
     def is_over(self) -> bool:
-        """True if no client is waiting for the batch any longer."""
+        """True if no client is still waiting for the batch."""
         return all(each.reply.done() for each in self.members)
 
     def left(self, member: _Member) -> None:
-        """Handle a client that has stopped waiting. After the last one, cancel the batch."""
+        """Handle a client that has stopped waiting. After the last client, cancel the batch."""
         if member.task is not None:
             member.task.cancel()
         if self.task is not None and self.is_over:
@@ -292,16 +296,16 @@ class _Kind:
         self.key = key
         self.model = model
         self.apart = apart
-        """The only client of these requests if it is batched separately."""
+        """The only client of these requests if this client's requests are batched separately."""
         self.in_flight = 0
         self.waiting: dict[_Member, _Batch] = {}
         self.rows = self.bytes = 0
-        """Totals of the waiting requests."""
+        """The totals of the waiting requests."""
         self.timer: asyncio.TimerHandle | None = None
 
 
 class Gathering:
-    """One item under `policies:`. Its method `answer` is the Handler."""
+    """One item under `policies:`. The method `answer` is the Handler."""
 
     def __init__(
         self, handler: Handler, settings: Settings, context: PolicyContext, counts: Callable[[], GatherCounts]
@@ -368,8 +372,8 @@ class Gathering:
     # Data about models
 
     async def _answer_and_learn(self, request: Request) -> Answer:
-        """Return the response to a request for an unknown model. Query data about the model only after it has
-        responded, because clients can send any name."""
+        """Return the response to a request for an unknown model. Query data about the model only after a successful
+        response, because clients can send any name."""
         self._counts().requests["alone"] += 1
         answer = await self._handler(request)
         self._ask_about((request.model, request.version))
@@ -393,8 +397,8 @@ class Gathering:
             self._models.popitem(last=False)
 
     async def _found(self, model: str, version: str) -> tuple[int, tuple[str, ...], float]:
-        """Return the maximum number of rows in a batch, the names of the outputs, and how long to store this data, in
-        seconds."""
+        """Return the maximum number of rows in a batch, the names of the outputs, and the time for which to store this
+        data, in seconds."""
         known, names = self._context.models, self._settings.models
         if known.rows is Rows.ONE or (names and not any(fnmatchcase(model, each) for each in names)):
             return 0, (), SECONDS_KNOWN
@@ -424,7 +428,7 @@ class Gathering:
         return max_batch_size(config) if isinstance(config, Mapping) else None
 
     async def _signature(self, model: str, version: str) -> tuple[Signature, float]:
-        """Return the signature (empty if it is unavailable) and how long to store it, in seconds."""
+        """Return the signature (empty if it is unavailable) and the time for which to store it, in seconds."""
         try:
             return await self._context.models.signature(model, version), SECONDS_KNOWN
         except GatewayError:
@@ -433,7 +437,7 @@ class Gathering:
     # Waiting requests
 
     async def _wait(self, kind: _Kind, member: _Member) -> Answer:
-        """Let a request wait for others, and return its response."""
+        """Let a request wait for other requests, and return its response."""
         if kind.rows + member.rows > kind.model.rows or kind.bytes + member.bytes > self._most_bytes:
             self._send(kind)
         if not kind.waiting:
@@ -505,7 +509,7 @@ class Gathering:
     # Batches
 
     async def _run(self, kind: _Kind, batch: _Batch) -> None:
-        """Send the members and give each its response."""
+        """Send the members, and pass each its response."""
         try:
             await self._compute(kind, batch.members, batch.waits)
         except Exception as error:  # an error in the gateway itself, which each request reports
@@ -516,7 +520,7 @@ class Gathering:
                 member.reply.cancel()
 
     async def _compute(self, kind: _Kind, members: Sequence[_Member], waits: PartWaits) -> bool:
-        """Give the members their responses, with one batch if possible. Return True if all of them succeeded. For
+        """Pass the members their responses, with one batch if possible. Return True if all members succeeded. For
         `waits`, see `_Batch`."""
         members = [each for each in members if not each.reply.done()]
         if not members:
@@ -550,7 +554,7 @@ class Gathering:
         return True
 
     async def _by_itself(self, member: _Member) -> bool:
-        """Give one member its response with a separate call. Return True if the call succeeded."""
+        """Make a separate call for one member, and pass it the response. Return True if the call succeeded."""
         member.task = asyncio.current_task()
         try:
             member.answer(await self._handler(member.request))
@@ -562,7 +566,7 @@ class Gathering:
         return True
 
     async def _failed(self, kind: _Kind, members: Sequence[_Member], error: GatewayError, waits: PartWaits) -> bool:
-        """Give the members of a failed batch their responses or errors. Return True if all of them succeeded in smaller
+        """Pass the members of a failed batch their responses or errors. Return True if all members succeeded in smaller
         parts."""
         request = members[0].request
         of_rows = error.status in _OF_ROWS or error.reason is Reason.TOO_LARGE
@@ -584,7 +588,7 @@ class Gathering:
             if len(part) == 1 and not was_answered:
                 self._apart.add(part[0].request.client, SECONDS_APART)
         if all(ended):
-            # No single request failed, so the batch was the cause: the model takes only smaller batches.
+            # No single request failed, so the batch was the cause: the model accepts only smaller batches.
             largest = max(sum(each.rows for each in part) for part in parts)
             kind.model.rows = min(kind.model.rows, largest if largest > 1 else 0)
         return all(ended)
@@ -609,8 +613,7 @@ class Gathering:
         self._paused.add((request.model, request.version, kind.apart), SECONDS_PAUSED)
 
     async def _not_splittable(self, kind: _Kind, members: Sequence[_Member], why: str, waits: PartWaits) -> bool:
-        """Send the members of a batch one after the other, because the batch's response cannot be split. Returns
-        False."""
+        """Send the members of a batch sequentially, because the batch's response cannot be split. Return False."""
         kind.model.rows = 0
         kind.model.until = self._clock() + SECONDS_KNOWN
         request = members[0].request
@@ -634,8 +637,8 @@ def _halves(members: Sequence[_Member]) -> list[Sequence[_Member]]:
 
 
 async def _all(parts: Iterable[Coroutine[Any, Any, bool]], waits: PartWaits) -> list[bool]:
-    """Return the results of all parts. A part that was cancelled because its client has disconnected counts as a
-    success."""
+    """Return, for each part, whether it succeeded. A part that was cancelled because its client has disconnected counts
+    as a success."""
     tasks = [waits.spawn(part) for part in parts]
     try:
         await asyncio.wait(tasks)
@@ -654,8 +657,9 @@ def _too_late(member: _Member) -> GatewayError:
 
 
 def _may_quote_rows(error: GatewayError) -> bool:
-    """Return True if the error message might come from a server: from a response or its output. Otherwise it is the
-    gateway's own, because no server was called, or because the server was unreachable or did not respond in time."""
+    """Return True if the error message might come from a server: from a response or its output. Otherwise, the gateway
+    created the message, because no server was called, or because the server was unreachable or did not respond in
+    time."""
     if not error.endpoint:
         return isinstance(error, DetailedError)
     own = isinstance(error, TransportError) and error.reason in (Reason.UNREACHABLE, Reason.TIMEOUT)

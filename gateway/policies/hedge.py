@@ -1,8 +1,8 @@
-"""The policy `hedge: {percentile: 95}`: a slow call gets a second attempt at another endpoint.
-The gateway uses the first response and cancels the other attempt.
+"""The policy `hedge: {percentile: 95}`: the gateway makes a second attempt of a slow call at another endpoint, uses the
+first response, and cancels the other attempt.
 
-The policy needs `safe: true` on the backend, because both endpoints might run the call. Streams, metadata queries, and
-calls that belong to a sequence are not hedged. A call is also not hedged if
+The policy requires `safe: true` on the backend, because both endpoints might run the call. Streams, metadata queries,
+and calls that belong to a sequence are not hedged. A call is also not hedged if
 
 - fewer than `LEAST_KNOWN` durations of the model's calls are known,
 - no other endpoint is free, or
@@ -29,17 +29,17 @@ from gateway.policies.context import PolicyContext
 SHARE = 0.1
 """Maximum ratio of second attempts to calls."""
 LEAST_KNOWN = 20
-"""Minimum number of durations of a model before the policy hedges its calls."""
+"""Minimum number of known durations of a model's calls before the policy hedges them."""
 MOST_KNOWN = 1000
 """Maximum number of durations stored for one model."""
 MOST_MODELS = 1000
-"""Maximum number of models with stored durations. The most recently called models are kept."""
+"""Maximum number of models with stored durations. The policy keeps the most recently called models."""
 
 _HEDGED = frozenset({Operation.INFER, Operation.EXPLAIN, *DERIVATIVES})
 
 
 class Settings(Documented):
-    """Sends a slow call to a second endpoint, and uses the first response. Needs `safe: true` on the backend."""
+    """Sends a slow call to a second endpoint, and uses the first response. Requires `safe: true` on the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -69,13 +69,14 @@ class Durations:
         insort(self._in_order, seconds)
 
     def percentile(self, percent: float) -> float | None:
-        """Return the duration that `percent` of the calls did not exceed, or None if too few are known."""
+        """Return the duration that `percent` percent of the calls did not exceed, or None if too few durations are
+        known."""
         count = len(self._in_order)
         return None if count < LEAST_KNOWN else self._in_order[min(int(count * percent / 100), count - 1)]
 
 
 class Hedges:
-    """Decides about second attempts, for all Handlers of one item under `policies:`."""
+    """Decides on second attempts, for all Handlers of one item under `policies:`."""
 
     def __init__(self, settings: Settings, context: PolicyContext) -> None:
         self.budget = Budget(SHARE, 0, context.clock)
@@ -88,13 +89,13 @@ class Hedges:
         return request.operation in _HEDGED and self._context.may_repeat(request) and self._context.endpoints() > 1
 
     def wait(self, request: Request) -> float | None:
-        """Return the seconds after which a second attempt begins, or None if there must be none."""
+        """Return the time after which a second attempt begins, in seconds, or None if no second attempt is allowed."""
         known = self._models.get((request.model, request.operation))
         seconds = known.percentile(self._settings.percentile) if known else None
         return None if seconds is None else max(seconds, self._settings.min_delay)
 
     def note(self, request: Request, seconds: float) -> None:
-        """Record that `request` got its response after `seconds`."""
+        """Record that `request` received its response after `seconds` seconds."""
         key = request.model, request.operation
         if key not in self._models:
             self._models[key] = Durations()
@@ -113,7 +114,8 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
     """Wrap `handler` to start a second attempt for slow calls.
 
     The Handler raises:
-        GatewayError: the error of the first attempt if the second one also failed.
+        GatewayError: the first attempt failed, and the second attempt, if any, also failed; this is the error of the
+            first attempt.
     """
     hedges = context.hidden_state(settings, lambda: Hedges(settings, context))
 
@@ -161,8 +163,8 @@ async def _first_answer(handler: Handler, request: Request, wait: float, budget:
 
 
 async def _call(handler: Handler, request: Request) -> Answer | GatewayError:
-    """Return the response, or the error as a value. If the caller has disconnected, the slower attempt's exception
-    would never be retrieved."""
+    """Return the response, or the error as a value, because the slower attempt's exception would never be retrieved if
+    the caller has disconnected."""
     try:
         return await handler(request)
     except GatewayError as error:

@@ -1,7 +1,7 @@
 """Joins requests into a batch, and splits the batch's response, for `gather`.
 
-The requests' tensors are concatenated along the first dimension, which counts rows. This copies their data once. The
-rows of the response are views of its data.
+The requests' tensors are concatenated along the first dimension, the number of rows. The concatenation copies their
+data once. The response's rows are views of its data.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -31,8 +31,8 @@ def rows_of(request: Request) -> int | None:
     """Return the number of rows in a joinable request, or None if the request is not joinable.
 
     A request is joinable if it is an inference request that is not part of a sequence, has no attachments and is not a
-    repeated attempt. In addition, its message must be joinable, and the first dimension of all its tensors must count
-    rows."""
+    repeated attempt. In addition, its message must be joinable, and the first dimension of all its tensors must be the
+    number of rows."""
     inputs = request.inputs
     if request.operation is not Operation.INFER or not inputs or request.schemaless:
         return None
@@ -53,7 +53,8 @@ def rows_of(request: Request) -> int | None:
 
 
 def key_of(request: Request, forward_headers: Iterable[str]) -> Hashable:
-    """Return the key of joinable requests: everything that the backend gets except the rows and the request's id."""
+    """Return the key of joinable requests: everything that the backend receives except the rows and the request's
+    id."""
     translate, tries = request.translate, request.tries
     return (
         request.model,
@@ -68,8 +69,8 @@ def key_of(request: Request, forward_headers: Iterable[str]) -> Hashable:
 
 
 def _kind(tensor: Tensor) -> Hashable:
-    """Return the key that an input must share with inputs to join. The position in an index tensor of a derivative
-    (INDEX_TENSORS) counts as a parameter."""
+    """Return the key of an input. Only inputs with the same key can be joined. The position in an index tensor of a
+    derivative (INDEX_TENSORS) counts as a parameter."""
     index = bytes(memoryview(tensor.data)[: len(tensor.data) // tensor.shape[0]]) if tensor.name in INDEX_TENSORS else 0
     return tensor.name, tensor.datatype, tensor.shape[1:], tensor.content_type, _hashable(tensor.parameters), index
 
@@ -81,7 +82,8 @@ def _is_one_index(tensor: Tensor) -> bool:
 
 
 def _hashable(parameters: Parameters) -> Hashable:
-    """Return a string that represents the parameters and the types of their values, so True differs from 1."""
+    """Return a value that represents the parameters and the types of their values. Because of the types, True differs
+    from 1."""
     return tuple((key, type(value), value) for key, value in sorted(parameters.items())) if parameters else ()
 
 
@@ -93,8 +95,8 @@ def bytes_of(request: Request) -> int:
 def join(requests: Sequence[Request], record: Record = UNRECORDED) -> Request:
     """Join requests with the same key into one: the rows of the first request, then the rows of the second, and so on.
 
-    The joined request has no id, the latest of the deadlines, and a client only if all requests come from the same
-    client. `record` records its result."""
+    The joined request has no id, and has the latest of the deadlines. It has a client only if all requests come from
+    the same client. `record` records its result."""
     first = requests[0]
     client = first.client
     of_one = all(each.client == client for each in requests)
@@ -130,7 +132,7 @@ def _latest(times: Iterable[float | None]) -> float | None:
 
 
 class _AllPlaces(list[str]):
-    """The endpoints of a batch's attempts, which are also recorded for each of its requests."""
+    """The endpoints of a batch's attempts. They are also recorded for each request of the batch."""
 
     def __init__(self, each: Sequence[list[str]]) -> None:
         super().__init__()

@@ -1,15 +1,15 @@
 """The policy `mirror: {backend: next, sample: 0.1, tolerance: {rtol: 1e-5}}`: also sends a sample of the calls to a
 second backend, and compares both responses (traffic mirroring).
 
-The client gets its response first. Only then does a separate task send the request to the mirror's backend, adapted to
-that backend in the same way as to the route's own. The mirror's backend cannot affect clients: the gateway compares and
-discards its responses, counts its errors and timeouts, and drops and counts requests above the limits of calls and
-memory.
+The client receives its response first. Afterward, a separate task sends the request to the mirror's backend, adapted to
+this backend like requests to the route's own backend. The mirror's backend cannot affect clients: the gateway compares
+and discards its responses, and counts its errors and timeouts. Requests above the limits for calls and memory are
+dropped and counted.
 
-The sample is random. Selection by hash would take time for large tensors, and would select all or none of the requests
-of a client that repeats one request. The policy does not mirror calls of sequences, because the state of a sequence
-needs all of its calls. It also skips streams and metadata queries. A call without a response from the route's own
-backend (`NO_ANSWER`) is not mirrored, because there is nothing to compare.
+The sample is random. Selection by hash would take time for large tensors, and would select all requests or none from a
+client that repeats one request. The policy does not mirror calls of sequences, because the state of a sequence depends
+on all its calls. It also skips streams and metadata queries. A call without a response from the route's own backend
+(`NO_ANSWER`) is not mirrored, because the comparison would have no expected response.
 """
 
 import asyncio
@@ -133,9 +133,10 @@ class Settings(Documented):
 
 
 class MirrorRecord(Record, gc=False, eq=False):
-    """The Record of a mirrored call. Metrics and the access log cover only client requests, so it has no observers,
-    unless the client's request is traced. In that case, the call is a span of that request, named `mirror`, with its
-    own child spans. The call has the header MARK and, if ids are forwarded to backends, the id of the client's request.
+    """The Record of a mirrored call. Metrics and the access log cover only client requests; therefore, the Record has
+    no observers unless the client's request is traced. In this case, the call is a span of that request, named
+    `mirror`, with its own child spans. The call has the header MARK and, if ids are forwarded to backends, the id of
+    the client's request.
 
     - `client_id`: the id of the client's request.
     - `told`: the attributes of the call's span.
@@ -145,19 +146,19 @@ class MirrorRecord(Record, gc=False, eq=False):
     told: dict[str, object] = field(default_factory=dict)
 
     def ended_as(self, outcome: str, **why: str) -> None:
-        """Record the result of the call, and the kinds of differences or the reason for the failure. Spans do not
+        """Record the result of the call, with the kinds of differences or the reason for the failure. Spans do not
         contain tensor values."""
         self.told |= {"outcome": outcome, **why}
 
     def forwarded_fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
-        """Return the header fields of any Record, and the mark. Without an id, omit the id header."""
+        """Return the header fields of any Record, and the mark. If the request has no id, omit the id header."""
         fields = super().forwarded_fields(span)
         return [*(fields if self.id else fields[1:]), (MARK, b"1")]
 
 
 def mirror_record(client: Record, backend: str = "", operation: str = "", model: str = "") -> MirrorRecord:
-    """Return the Record of a mirrored call that begins now. `client` is the Record of the client's request, `backend`
-    the name of the mirror's backend."""
+    """Return the Record of a mirrored call that begins now. `client` is the Record of the client's request, and
+    `backend` is the name of the mirror's backend."""
     record = MirrorRecord("", of_listener=ListenerRecords(telling=RecordDisclosure(forwards=True), forwards=True))
     record.client_id = client.id
     if client.telling.forwards:
@@ -240,8 +241,8 @@ class Mirror(PolicyState):
             task.add_done_callback(self._tasks.discard)
 
     def _copy(self, request: Request) -> Request:
-        """Return the request for the mirror's backend, with its own deadline and without the bytes of the message,
-        which no backend codec reads. This saves memory."""
+        """Return the request for the mirror's backend, with its own deadline. To save memory, omit the bytes of the
+        message, because no backend codec reads them."""
         seconds, origin = self.settings.seconds, request.origin
         return replace(
             request,
@@ -304,7 +305,7 @@ class Mirror(PolicyState):
         self._lines.write("failed", logging.WARNING, text, self.place, self.settings.backend, error.message)
 
     async def _compare(self, expected: Outcome, actual: Outcome, request: Request, record: MirrorRecord) -> None:
-        """Compare both responses. Use a thread for large ones."""
+        """Compare both responses. Use a thread for large responses."""
         outputs = (*_outputs(expected), *_outputs(actual))
         if are_large(outputs):
             loop = asyncio.get_running_loop()
@@ -346,7 +347,7 @@ class Mirror(PolicyState):
         return {"backend": self.settings.backend, "sample": self.settings.sample, **self.counts.shown()}
 
     async def close(self, seconds: float) -> None:
-        """Start no more calls, wait at most `seconds` for calls in flight, then cancel them."""
+        """Stop starting calls, wait at most `seconds` for calls in flight, and then cancel them."""
         self._is_closed = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=min(seconds, self.settings.seconds))

@@ -18,18 +18,18 @@ LONGEST_ERROR = 500
 
 
 class MirrorOutcome(StrEnum):
-    """The outcome of a mirrored request. Metrics and `/status` use these words."""
+    """The outcome of a mirrored request. The values are the words in metrics and `/status`."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
     FAILED = "failed"
-    """The mirror's backend did not give a response: it was unreachable, took too long, or rejected the call."""
+    """The mirror's backend did not respond: it was unreachable, took too long, or rejected the call."""
     DROPPED = "dropped"
     """The request was not mirrored because too many mirrored calls were in flight, or used too much memory."""
 
 
 class DropCause(StrEnum):
-    """Why the mirror's backend did not get a request."""
+    """The reason why the mirror's backend did not receive a request."""
 
     CALLS = "calls"
     MEMORY = "memory"
@@ -38,7 +38,7 @@ class DropCause(StrEnum):
 
 @frozen
 class KeptDifference:
-    """A difference, the request that caused it, and a `text` that describes the difference."""
+    """A difference, the request that caused it, and a `text` that describes it."""
 
     at: datetime
     request_id: str
@@ -62,12 +62,13 @@ class KeptDifference:
 
 
 class MirrorCounts:
-    """Counts since the start. Only the event loop's thread changes them; the thread that renders metrics reads them."""
+    """Counts since the start. Only the event loop's thread changes them, and the thread that renders metrics reads
+    them."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[MirrorOutcome] = Counter()
         self.differences: Counter[str] = Counter()
-        """Number of requests by the part in which their responses differ. A request can count several times."""
+        """Number of requests by the part in which their responses differ. A request counts once for each such part."""
         self.failures: Counter[str] = Counter()
         """Number of requests without a response from the mirror's backend, by reason."""
         self.drops: Counter[DropCause] = Counter()
@@ -75,8 +76,8 @@ class MirrorCounts:
         self.bytes = 0
         """Number of bytes in requests and responses in flight."""
         self.seconds = 0.0
-        """Total duration of the successful calls to the mirror's backend, in seconds. `expected_seconds` is the same
-        for the route's backend."""
+        """Total duration of the successful calls to the mirror's backend, in seconds. `expected_seconds` is the
+        corresponding duration for the route's backend."""
         self.expected_seconds = 0.0
         self.last: deque[KeptDifference] = deque(maxlen=MOST_KEPT)
 
@@ -96,7 +97,7 @@ class MirrorCounts:
         self.failures[error.reason.value] += 1
 
     def answered(self, expected_seconds: float, seconds: float) -> None:
-        """Record that both backends responded, and how long they took."""
+        """Record that both backends responded, with their response times."""
         self.expected_seconds += expected_seconds
         self.seconds += seconds
 

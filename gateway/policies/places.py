@@ -1,7 +1,7 @@
-"""The states of policies: one for each entry of a policy in the configuration.
+"""The states of policies, one for each entry of a policy in the configuration.
 
 One entry under `policies:` wraps several Handlers: for a backend's calls and streams, or for a route's clients of each
-protocol. All of them share one state.
+protocol. All these Handlers share one state.
 """
 
 import weakref
@@ -27,16 +27,16 @@ class PolicyState:
     """True if the state stores responses that `clear` removes."""
 
     def status(self) -> Mapping[str, object]:
-        """Return the part of this state that `/status` shows, as JSON. METRICS are also computed from it, in another
-        thread."""
+        """Return the part of this state that `/status` shows, as JSON. The METRICS are also computed from this JSON, in
+        another thread."""
         raise NotImplementedError
 
     def of_principal(self, name: str) -> Mapping[str, object] | None:
-        """Return the part of this state that concerns one principal, as JSON, or None."""
+        """Return the part of this state that concerns one principal, as JSON, or None if the state has no such part."""
         return None
 
     async def close(self, seconds: float) -> None:
-        """Close the state's connections, if any. Work outside of requests can continue for at most `seconds`."""
+        """Close the state's connections, if any. Work outside requests can continue for at most `seconds` seconds."""
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
         """After a reload, take over counts or stored data from the previous state of this entry. `is_unchanged` is True
@@ -47,17 +47,18 @@ class PolicyState:
 
 
 class SharedState(PolicyState):
-    """A state that all workers share. Each worker uses the supervisor's state (`gateway/runtime/workers`)."""
+    """A state that all workers share. The workers use the supervisor's state (`gateway/runtime/workers`)."""
 
     settings: BaseModel
 
     def take(self, client: str) -> float:
-        """Take permission for one request of `client`, for another process of this gateway, and return 0. If the client
-        has reached the limit, return the seconds until a request is allowed."""
+        """On behalf of another process of this gateway, take permission for one request of `client`, and return 0. If
+        the client has reached the limit, return the time until a request is allowed, in seconds."""
         raise NotImplementedError
 
     def share(self, shared: "Shared") -> None:
-        """Use the state `shared` instead. While it does not respond, this process uses its own state."""
+        """Use the state `shared` instead of this process's own state. While `shared` does not respond, the process uses
+        its own state."""
         raise NotImplementedError
 
 
@@ -71,7 +72,7 @@ class Shared(Protocol):
 PlacedState: TypeAlias = tuple[str, str, PolicyState]
 """The location, the policy and the state of an entry under `policies:`."""
 ReportedStates: TypeAlias = Sequence[tuple[str, str, Mapping[str, object]]]
-"""The location, name and state of policies, in the form for `/status`."""
+"""The location, the policy name and the state of each policy, in the form for `/status`."""
 
 
 def states_of_principal(states: Iterable[PlacedState], name: str) -> list[tuple[str, str, Mapping[str, object]]]:
@@ -86,7 +87,7 @@ class StateMetric:
 
     `keys` maps each value of the last label to the key in `status()`. The label value is an empty string if `labels`
     contains only labels of the location, or if the label's values are the keys of a mapping in the JSON. Numbers with
-    the same labels, for example from several workers, are added.
+    the same labels, for example from several workers, are added up.
 
     The labels of a location are `place` and `route` (the route's name, or `backends.NAME`), and `backend`: the
     `backend` in the state's JSON or, without it, the backend to which the policy belongs."""
@@ -126,11 +127,11 @@ def numbers(
 
 
 class ShownStates(Generic[S, T]):
-    """The states of one policy that `/status` shows, one for each entry under `policies:`. A state is created at first
-    use, exists as long as the settings of its entry, and is closed when the entry is no longer in effect. For a state
-    that only Handlers use, see `PolicyContext.hidden_state`.
+    """The states of one policy that `/status` shows, one for each entry under `policies:`. A state is created at its
+    first use, exists as long as the settings of its entry, and is closed when the entry is no longer in effect. For a
+    state that only Handlers use, see `PolicyContext.hidden_state`.
 
-    Entries are distinguished by identity, so two entries with equal settings have two states."""
+    Entries are distinguished by identity. Two entries with equal settings therefore have two states."""
 
     def __init__(self, make: Callable[[S], T]) -> None:
         self._make = make

@@ -98,7 +98,7 @@ class RateLimit(SharedState):
             self._shared = SharedAllowances(self._redis, prefix, interval, burst)
 
     def share(self, shared: Shared) -> None:
-        """Apply the limit of `shared`, which other processes of this gateway also use, unless the limit is in Redis.
+        """Unless the limit is in Redis, apply the limit of `shared`, which other processes of this gateway also use.
         While `shared` does not respond, this process applies the limit separately."""
         if self._redis is None:
             self._shared = shared
@@ -154,8 +154,9 @@ class RateLimit(SharedState):
         return {**shown, "redis": "up" if self._redis.is_reached else "down"} if self._redis else shown
 
     def of_principal(self, name: str) -> Mapping[str, object] | None:
-        """If `by` is `principal`, return the limit, the number of remaining requests (`left`), and the seconds until
-        the full limit is available again (`full_in`). `left` and `full_in` are null if Redis counts the requests."""
+        """If `by` is `principal`, return the limit, the number of remaining requests (`left`), and the time until the
+        full limit is available again, in seconds (`full_in`). `left` and `full_in` are null if Redis counts the
+        requests."""
         settings = self.settings
         if settings.by != "principal":
             return None
@@ -199,12 +200,12 @@ def _principal_key(name: str) -> str:
 
 def _by_header(request: Request, header: str) -> str:
     text = request.headers.get(header)
-    # The value might be a client's key, so store only a digest and send only that to Redis.
+    # The value might be a client's key, so store only a digest, and send only the digest to Redis.
     return blake2b(text.encode("latin-1", "replace"), digest_size=16).hexdigest() if text else ""
 
 
 def _short(text: str) -> str:
-    """Return `text`, or a digest if it is long, because clients choose the texts and many of them are stored."""
+    """Return `text`, or a digest if `text` is long, because clients choose the texts and many of them are stored."""
     if len(text) <= _LONGEST_KEY:
         return text
     return blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
@@ -217,7 +218,7 @@ _KEYS: dict[str, Callable[[Request, str], str]] = {
     "header": _by_header,
     "all": lambda request, header: "",
 }
-"""By value of `by`, the function that returns the key of a request's bucket."""
+"""The functions that return the key of a request's bucket, by the value of `by`."""
 
 state = ShownStates(RateLimit)
 
@@ -246,21 +247,21 @@ def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
 
 
 MOST_CLIENTS = 65_536
-"""Maximum number of stored clients. Above this number, the clients with the oldest last requests are forgotten, and
-start again with a full bucket."""
+"""Maximum number of stored clients. Above this number, the gateway forgets the clients with the oldest last requests,
+which then start again with a full bucket."""
 
 
 class Allowances:
     """Token buckets that limit the requests of each client. Each bucket is stored as one number.
 
     A bucket can hold `burst` tokens. Each request takes one token, and the bucket gains one token every `interval`
-    seconds. The class does not store the tokens but the time at which the bucket is full again (the generic cell rate
-    algorithm of ATM Forum's UNI 3.1, section 3.6.2.4). A full bucket therefore needs no memory."""
+    seconds. Instead of the tokens, the class stores the time at which the bucket is full again (the generic cell rate
+    algorithm of ATM Forum's UNI 3.1, section 3.6.2.4). A full bucket therefore takes no memory."""
 
     def __init__(self, interval: float, burst: int, most: int = MOST_CLIENTS) -> None:
         self._interval = interval
         self._spread = interval * burst
-        """Seconds after which an empty bucket is full."""
+        """The time after which an empty bucket is full, in seconds."""
         self._most = most
         self._full_at: OrderedDict[str, float] = OrderedDict()
         """The time at which each client's bucket is full. The client with the oldest last request is first."""
@@ -269,14 +270,14 @@ class Allowances:
         return len(self._full_at)
 
     def left(self, client: str, now: float) -> tuple[int, float]:
-        """Return the number of tokens in the bucket of `client`, and the seconds until it is full."""
+        """Return the number of tokens in the bucket of `client`, and the time until the bucket is full, in seconds."""
         missing = max(self._full_at.get(client, now) - now, 0.0)
         # Number of whole tokens, with the same tolerance for rounding errors as in `take`.
         return int((self._spread - missing) / self._interval + 1e-6), missing
 
     def take(self, client: str, now: float) -> float:
-        """Take a token of `client` and return 0.0. If the bucket is empty, return the seconds until it contains a
-        token."""
+        """Take a token of `client` and return 0.0. If the bucket is empty, return the time until it contains a token,
+        in seconds."""
         known = self._full_at
         full_at = max(known.get(client, now), now) + self._interval
         # Tolerate a small deficit, because the sum of many intervals can have a rounding error.
@@ -310,8 +311,8 @@ return '0'
 class SharedAllowances:
     """The buckets of all clients, like `Allowances`, but in Redis or Valkey, which several gateways share.
 
-    Each request runs one script on the server. The script is atomic and uses the server's clock, so the gateways'
-    clocks do not matter."""
+    Each request runs one script on the server. The script is atomic and uses the server's clock. The gateways' clocks
+    therefore do not matter."""
 
     def __init__(self, server: SharedServer, prefix: str, interval: float, burst: int) -> None:
         self._server = server
@@ -320,8 +321,8 @@ class SharedAllowances:
         self._script: Any = None
 
     async def take(self, client: str) -> float | None:
-        """Take a token of `client` and return 0.0. If the bucket is empty, return the seconds until it contains a
-        token. Return None if the server does not respond."""
+        """Take a token of `client` and return 0.0. If the bucket is empty, return the time until it contains a token,
+        in seconds. Return None if the server does not respond."""
         return await self._server.ask(lambda redis: self._take(redis, client))
 
     async def _take(self, redis: Any, client: str) -> float:

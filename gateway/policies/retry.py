@@ -1,12 +1,12 @@
 """The policy `retry: {attempts: 3}`: the gateway repeats a failed call, at another endpoint if possible.
 
-The gateway makes another attempt if all of these conditions hold:
+The gateway makes another attempt if all these conditions hold:
 
-- Nothing was sent to a server, or the call can be repeated (`PolicyContext.may_repeat`) and either the error has one of
+- The call was not sent to a server, or it can be repeated (`PolicyContext.may_repeat`) and either the error has one of
   the `statuses` or the attempt took longer than `timeout.per_try`.
 - The call has had fewer than `attempts` attempts.
-- The delay before the attempt ends before the call's deadline, and is long enough for the server or policy that
-  rejected the call to accept calls again.
+- The delay before the attempt ends before the call's deadline. If the error has a `retry_after`, it is at most
+  `max_backoff`, and the delay is at least this long.
 - The budget allows another attempt.
 """
 
@@ -70,7 +70,7 @@ class Settings(Documented):
 
 
 class Retries:
-    """Decides about more attempts, for all Handlers of one item under `policies:`. `random` returns numbers in [0,
+    """Decides on additional attempts, for all Handlers of one item under `policies:`. `random` returns numbers in [0,
     1)."""
 
     def __init__(self, settings: Settings, context: PolicyContext, random: Callable[[], float] = random) -> None:
@@ -81,8 +81,8 @@ class Retries:
         self._random = random
 
     def wait_after(self, error: GatewayError, request: Request, attempt: int, now: float) -> float | None:
-        """After attempt number `attempt` (counted from 1) of `request` has failed, return the seconds until the next
-        attempt, or None if no more attempts are allowed."""
+        """After attempt number `attempt` (counted from 1) of `request` has failed, return the time until the next
+        attempt, in seconds, or None if no more attempts are allowed."""
         settings = self._settings
         if attempt >= settings.attempts or not self._is_retryable(error, request):
             return None
@@ -110,8 +110,8 @@ class Retries:
 
 
 def _is_end_of_try(error: GatewayError, request: Request) -> bool:
-    """Return True if the attempt, not the call, might have timed out. A server that received the attempt's time limit
-    can report the timeout just before the gateway does."""
+    """Return True if the attempt, and not the call, might have timed out. A server that received the attempt's time
+    limit can report the timeout shortly before the gateway does."""
     has_limit = request.tries is not None and request.tries.seconds is not None
     return error.status is Status.DEADLINE_EXCEEDED and (has_limit or isinstance(error, TransportError))
 
@@ -179,7 +179,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
 
 def _one_try(request: Request, places: list[str]) -> Request:
     """Return a copy of `request` whose attempt avoids the endpoints in `places`, and adds the chosen endpoint to
-    them."""
+    `places`."""
     tries = request.tries
     if tries is None:
         return replace(request, tries=Tries(None, frozenset(places), False, places))
@@ -187,7 +187,7 @@ def _one_try(request: Request, places: list[str]) -> Request:
 
 
 def _with_attempts(error: GatewayError, attempts: int) -> GatewayError:
-    """Return a copy of `error` whose message contains the number of attempts. It must be a copy, because calls that
+    """Return a copy of `error` whose message contains the number of attempts. The copy is necessary because calls that
     waited for the same connection share their error."""
     copy = error.__class__.__new__(error.__class__)
     copy.__dict__.update(error.__dict__)

@@ -1,5 +1,5 @@
-"""Queries a Redis or Valkey server that several gateways share, for `cache` and `rate_limit`. The package `redis` is
-imported at the first query.
+"""Queries a Redis or Valkey server that several gateways share, for `cache` and `rate_limit`. It imports the package
+`redis` at the first query.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 SECONDS = 0.1
 """Maximum time that a request waits for the server, in seconds."""
 PAUSE = 1.0
-"""How long the gateway sends no queries to a server that did not respond, in seconds."""
+"""The time for which the gateway sends no queries to a server that did not respond, in seconds."""
 
 
 class SharedServer:
@@ -34,7 +34,7 @@ class SharedServer:
         self._pool: BlockingConnectionPool | None = None
         self._client: Any = None
         self._asks_from = 0.0
-        """The gateway sends no queries before this time."""
+        """The time before which the gateway sends no queries."""
         self.is_reached = True
         """True if the server responded to the last query."""
         self._lines = LogLimit(log)

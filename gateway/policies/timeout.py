@@ -1,6 +1,6 @@
 """The policy `timeout: {seconds: 30, per_try: 10}`: a call that takes longer than `seconds`, or an attempt at an
 endpoint that takes longer than `per_try`, fails with DEADLINE_EXCEEDED. The Backend enforces `per_try`
-(`Tries.seconds`), because only the Backend knows when an attempt begins."""
+(`Tries.seconds`), because only the Backend starts attempts."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -69,8 +69,8 @@ def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:
-    """Return a Handler that cancels `handler` after `settings.seconds`. It also sets the request's deadline to this
-    time at the latest, so servers know the limit.
+    """Return a Handler that cancels `handler` after `settings.seconds`. The Handler also limits the request's deadline
+    to this time, because servers receive the deadline.
 
     The Handler raises:
         GatewayError: DEADLINE_EXCEEDED (timeout)."""
@@ -101,7 +101,7 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
 
 
 def _out_of_time(what: str, seconds: float) -> GatewayError:
-    """Return the error for a call, or the next response of a stream, that has taken `seconds`."""
+    """Return the error for a call, or a wait for the next response of a stream, that has taken `seconds`."""
     since = asyncio.get_running_loop().time() - seconds
     limit = ", the limit that the policy timeout sets (timeout.seconds); raise it for slow models"
     return out_of_time(f"no {what} within {seconds:g} s", limit, since)
@@ -112,8 +112,8 @@ def _smaller(given: float | None, limit: float) -> float:
 
 
 def _tries(request: Request, per_try: float | None) -> Tries | None:
-    """Return the settings for attempts of `request`, with the limit `per_try` if it is shorter than the current
-    limit."""
+    """Return the settings for attempts of `request`, with the limit `per_try` if this limit is shorter than the current
+    one."""
     if per_try is None:
         return request.tries
     if request.tries is None:

@@ -1,9 +1,9 @@
-"""Chooses the route, the backend and the endpoint of a Request.
+"""Chooses the route, the backend and the endpoint for a Request.
 
     Router (router) ──▶ Backend (backend) ──▶ Endpoint (endpoint) ──▶ Connector of a transport
       conditions          queue                 health
       version_names       sequences
-      unknown_models      targets
+                          targets
 
-`listing`, `extensions` and `readiness` handle requests about the gateway as a whole.
+`listing`, `extensions` and `readiness` handle requests that concern the entire gateway.
 """

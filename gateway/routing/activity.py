@@ -1,4 +1,5 @@
-"""Counts the waiting and running calls of one backend for the external scaler, which starts and stops its servers."""
+"""Counts one backend's waiting and running calls. The external scaler uses these counts to start and stop the backend's
+servers."""
 
 import asyncio
 import math
@@ -11,8 +12,8 @@ from gateway.core.transport import Handler, StreamHandler
 
 
 class Activity:
-    """The number of waiting and running calls of one backend, and the time when the last call ended. Operations that do
-    not start a server (not in `WAKING`) do not count."""
+    """Counts the waiting and running calls of one backend, and records the time at which the last call ended. Only the
+    operations in `WAKING`, which start a server, count."""
 
     __slots__ = ("_clock", "_ended_at", "_waiters", "calls")
 
@@ -52,12 +53,13 @@ class Activity:
         return counting
 
     def seconds_active(self, idle: float) -> float:
-        """Return how many more seconds the backend counts as active: `idle` during calls, less after the last call. At
-        0 or below, the backend is inactive."""
+        """Return the number of seconds for which the backend still counts as active: `idle` while calls run, less after
+        the last call has ended. If the result is 0 or negative, the backend is inactive."""
         return idle if self.calls else self._ended_at + idle - self._clock()
 
     def next_call(self) -> "asyncio.Future[None]":
-        """Return a future that is done when the next call begins. A caller that stops waiting for it must cancel it."""
+        """Return a future that completes when the next call begins. A caller that stops waiting must cancel the
+        future."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         waiter.add_done_callback(self._waiters.discard)

@@ -1,16 +1,16 @@
-"""A named backend: a Handler that sends each request to one of its endpoints, and repeats failed requests if that can
-help. Bridges call it.
+"""A named backend: a Handler that sends each request to one of its endpoints, and retries a failed request if another
+attempt might succeed. Bridges call the backend.
 
-A Backend has two parts. Its Slots choose the endpoint of a request, and the time to send it (see `slots` for the
-variants). Its Sender sends single attempts. Calls and streams go through the same steps:
+A Backend has two parts. Its Slots choose the endpoint for a request, and the time at which to send the request (see
+`slots` for the variants). Its Sender sends single attempts. Calls and streams go through the same steps:
 
 1. The Slots choose an endpoint, either immediately or when it is the request's turn.
-2. The Sender sends one attempt to it, within the limits that policies set (`Tries`).
+2. The Sender sends one attempt to this endpoint, within the limits that policies set (`Tries`).
 3. The backend reports the end of the attempt to the Slots.
-4. If the attempt failed, the Slots decide whether to use another endpoint or to repeat the request. They know whether
-   another endpoint exists, and whether a server is gone or does not have the model. If a different server has taken
-   over the address and has rejected the request, the backend repeats the request once, in the form that the new server
-   expects.
+4. If the attempt failed, the Slots decide whether to use another endpoint or to retry the request. Their decision
+   depends on whether another endpoint exists, and whether a server is gone or does not have the model. If a different
+   server has taken over the address and has rejected the request, the backend sends the request once more, in the form
+   that the new server expects.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from gateway.routing.slots import LocalSlots, OwnAnswer, Slots
 
 
 class Stopwatch:
-    """A stopwatch that runs from its creation, on `clock`, which returns seconds."""
+    """A stopwatch that runs from its creation. `clock` returns the time in seconds."""
 
     __slots__ = ("_clock", "_seconds", "_since")
 
@@ -47,7 +47,7 @@ class Stopwatch:
         self._since: float | None = clock()
 
     def stop(self) -> float:
-        """Pause the stopwatch if it is running. Return the seconds that it has run in total."""
+        """Pause the stopwatch if it is running. Return the total running time, in seconds."""
         if self._since is not None:
             self._seconds += self._clock() - self._since
             self._since = None
@@ -63,8 +63,8 @@ class Done:
     """The failed attempts of a request so far.
 
     - `tried`: The endpoints to which the gateway could not send the request.
-    - `rounds`: The number of repetitions so far.
-    - `is_repeated`: True if the request was already repeated because a different server has taken over the address.
+    - `rounds`: The number of retries so far.
+    - `is_repeated`: True if the request was already sent again because a different server had taken over the address.
     """
 
     tried: tuple[Endpoint, ...] = ()
@@ -77,7 +77,8 @@ _NOTHING = Done()
 
 @final
 class Backend:
-    """A named group of model servers with the same protocol, and a Handler that sends each Request to one of them.
+    """A named group of model servers that use the same protocol. As a Handler, the Backend sends each Request to one of
+    its servers.
 
     `sender` sends attempts; `slots` choose the endpoint and the time."""
 
@@ -86,7 +87,7 @@ class Backend:
         self.protocol = sender.protocol
         self.slots = slots
         self.local = slots.local
-        """The endpoints as this process sees them, and the queue of calls that wait in this process."""
+        """This process's view of the endpoints, and the queue of calls that wait in this process."""
         self._sender = sender
         self._answers: dict[Operation, OwnAnswer] = {
             **dict.fromkeys(CONTROL_OPERATIONS - self.local.with_slot, self._ask_all),
@@ -118,12 +119,12 @@ class Backend:
 
     @property
     def max_in_flight(self) -> int:
-        """The maximum number of parallel calls on each endpoint; 0 means no limit."""
+        """The maximum number of parallel calls to each endpoint; 0 means no limit."""
         return self.local.max_in_flight
 
     @property
     def capacity(self) -> int:
-        """The maximum number of parallel calls on all endpoints; 0 means no limit."""
+        """The maximum number of parallel calls to all endpoints together; 0 means no limit."""
         return self.max_in_flight * len(self.serving)
 
     @property
@@ -138,9 +139,9 @@ class Backend:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting calls, including calls in the queues of the backends that this backend has replaced.
+        """The number of waiting calls, including the queues of the backends that this backend has replaced.
 
-        While there are no endpoints, this includes calls that wait for the response to another call."""
+        While the backend has no endpoints, the number includes calls that wait for the response to another call."""
         waiting = self.local.waiting + sum(len(each.queue) for each in self._replaced)
         return waiting if self.serving else waiting + sum(each.local.joined for each in self._replaced)
 
@@ -151,19 +152,18 @@ class Backend:
         return self.local.joined + sum(each.local.joined for each in self._replaced)
 
     def on_recovery(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` when an endpoint that was down responds again, or when the models of an endpoint have
-        changed."""
+        """Call `watcher` when an endpoint that was down responds again, or when an endpoint's models have changed."""
         self._on_recovery.append(watcher)
 
     def on_other_models(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` when the response to MODELS might have changed."""
+        """Call `watcher` when the response to the operation MODELS might have changed."""
         self._on_other_models.append(watcher)
 
     async def is_ready(self) -> bool:
         """Return whether at least one endpoint is ready.
 
-        If the endpoints are probed, use the results of the probes. Otherwise, query all endpoints in parallel; their
-        responses do not affect endpoint health."""
+        If the endpoints are probed, use the probe results. Otherwise, query all endpoints in parallel; their responses
+        do not affect endpoint health."""
         if (known := await self.slots.is_ready()) is not None:
             return known
         if self.is_probed:
@@ -177,7 +177,7 @@ class Backend:
     # --- added and removed endpoints ---
 
     def add(self, endpoint: Endpoint) -> None:
-        """Add `endpoint`; waiting calls can use it immediately. Does nothing if the backend already has it."""
+        """Add `endpoint`; waiting calls can use it immediately. Do nothing if the backend already has it."""
         if endpoint in self.endpoints:
             return
         self._sender.targets.add(endpoint)
@@ -187,9 +187,9 @@ class Backend:
             each.add(endpoint)
 
     def remove(self, endpoint: Endpoint) -> None:
-        """Stop sending calls to `endpoint`. Does nothing if the backend does not have it.
+        """Stop sending calls to `endpoint`. Do nothing if the backend does not have it.
 
-        The endpoint stays open, because another backend might use it. `Endpoint.idle` waits for the end of its calls.
+        The endpoint stays open, because another backend might use it. `Endpoint.idle` waits until its calls have ended.
         """
         if endpoint not in self.endpoints:
             return
@@ -199,22 +199,24 @@ class Backend:
             replaced.remove(endpoint)
 
     def replace(self, previous: "Backend") -> None:
-        """Take over from `previous`, the backend with the same name. From now on `previous` gets no new requests."""
+        """Take over from `previous`, the backend with the same name. From now on, `previous` receives no new
+        requests."""
         self.slots.replace(previous.slots)
         if previous.local.calls.patience is not None and previous.protocol is self.protocol:
-            # Nothing else adds endpoints to the replaced backends from now on.
+            # From now on, no other code adds endpoints to the replaced backends.
             self._replaced = [each for each in (previous, *previous.hand_over_replaced()) if each.queue]
             for each in self._replaced:
                 for endpoint in self.endpoints:
                     each.add(endpoint)
 
     def hand_over_replaced(self) -> list["Backend"]:
-        """Hand over the backends that this backend has replaced. The caller is responsible for them from now on."""
+        """Return the backends that this backend has replaced. From now on, the caller is responsible for them."""
         before, self._replaced = self._replaced, []
         return before
 
     def close(self) -> None:
-        """Detach from the endpoints, which other backends might share. No requests must be in flight."""
+        """Detach from the endpoints, which other backends might share. Call this only when no requests are in
+        flight."""
         self.slots.close()
 
     # --- requests ---
@@ -223,8 +225,8 @@ class Backend:
         """Return the response of one endpoint or, for CONTROL_OPERATIONS, the combined response of all endpoints.
 
         Raises:
-            GatewayError: same as `exchange.ask`; also RESOURCE_EXHAUSTED if too many calls are waiting, and UNAVAILABLE
-                if the backend has no endpoint.
+            GatewayError: the errors of `exchange.ask`; also RESOURCE_EXHAUSTED if too many calls are waiting, and
+                UNAVAILABLE if the backend has no endpoint.
         """
         slots, sender, record, operation = self.slots, self._sender, request.record, request.operation
         if operation in self._answers and (answer := await self._answers[operation](request)) is not None:
@@ -272,8 +274,8 @@ class Backend:
         If `passthrough` is True, requests and responses are raw messages in the protocol's passthrough form.
 
         Raises:
-            GatewayError: same as `streaming.ask_stream`; also RESOURCE_EXHAUSTED if too many calls are waiting, and
-                UNAVAILABLE if the backend has no endpoint.
+            GatewayError: the errors of `streaming.ask_stream`; also RESOURCE_EXHAUSTED if too many calls are waiting,
+                and UNAVAILABLE if the backend has no endpoint.
         """
         slots, sender, record, clock = self.slots, self._sender, request.record, self.local.clock
         done, is_begun = _NOTHING, False
@@ -329,10 +331,10 @@ class Backend:
         self, request: Request, error: GatewayError, endpoint: Endpoint, changes: int, done: "Done"
     ) -> "tuple[Request, Done]":
         """After a failed attempt at `endpoint`, return the request for the next attempt and the updated `done`.
-        `changes` is the number of server changes at the endpoint before the attempt.
+        `changes` is the number of times that the endpoint's server had changed before the attempt.
 
         Raises:
-            GatewayError: the gateway does not repeat the request.
+            GatewayError: the gateway does not retry the request.
         """
         if not done.is_repeated and await self._sender.targets.has_changed(endpoint, request, error, changes):
             request.record.retried()

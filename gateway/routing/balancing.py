@@ -1,8 +1,8 @@
-"""Strategies that choose the endpoint of a call: `least_in_flight`, `least_load`, `round_robin` and `power_of_two`.
+"""Strategies that choose the endpoint for a call: `least_in_flight`, `least_load`, `round_robin` and `power_of_two`.
 
-A strategy gets all endpoints of a backend and the excluded ones (already tried, or ejected). It returns an endpoint
-with fewer calls in flight than the limit. Strategies do not depend on queues, sequences or health. Only `least_load`
-reads the loads that servers report (`load`).
+A strategy receives all endpoints of a backend, and the excluded endpoints (already tried, or ejected). It returns an
+endpoint that has fewer calls in flight than the limit. Strategies do not depend on queues, sequences or health. Only
+`least_load` reads the loads that servers report (`load`).
 
 | strategy | without weights | with weights |
 |---|---|---|
@@ -11,8 +11,9 @@ reads the loads that servers report (`load`).
 | `round_robin` | turns | weighted turns |
 | `power_of_two` | two at random; the one with fewer calls in flight | two drawn by weight; the one with the smaller in_flight / weight |
 
-Weighted turns are smooth. With weights 3 and 1, the order is A A B A and not A A A B. At each choice, every endpoint
-gains its weight in credit. The endpoint with the most credit is chosen and pays the sum of all weights.
+Weighted turns are smooth. With weights 3 and 1, the order is A A B A and not A A A B. At each choice, the credit of
+every endpoint increases by its weight. The strategy chooses the endpoint with the most credit, and subtracts the sum of
+all weights from this credit.
 """  # noqa: E501
 
 import random
@@ -24,13 +25,13 @@ from typing import Protocol, TypeVar
 from gateway.routing.load.reported import ReportedLoads
 
 SMALLEST_SHARE = 0.05
-"""The fraction of its weight with which an endpoint begins its slow start."""
+"""The fraction of its weight that an endpoint has at the beginning of its slow start."""
 
 
 class Candidate(Hashable, Protocol):
     """The data about an endpoint that strategies use.
 
-    `since` is the time when the endpoint was added or returned after an ejection."""
+    `since` is the time at which the endpoint was added, or returned after an ejection."""
 
     in_flight: int
     since: float
@@ -43,13 +44,13 @@ class Strategy(Protocol):
     """Chooses an endpoint for each call."""
 
     def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
-        """Return one of `endpoints` that is not in `excluded` and has fewer than `limit` calls in flight (0: no limit).
-        Return None if there is none."""
+        """Return one of `endpoints` that is not in `excluded` and has fewer than `limit` calls in flight (0: no limit),
+        or None if no endpoint qualifies."""
 
 
 class Weights:
-    """The endpoint weights, which determine their relative shares of the calls; the default is 1. `given` can change
-    later, but not from equal to unequal weights.
+    """The weights of the endpoints. They determine each endpoint's share of the calls; the default weight is 1. `given`
+    can change later, but not from equal to unequal weights.
 
     In the first `slow_start` seconds after `Candidate.since`, a weight grows linearly from SMALLEST_SHARE of its value
     to the full value."""
@@ -70,7 +71,7 @@ class Weights:
         return not self._slow_start and set(self._given.values()) <= {1.0}
 
     def of(self, endpoint: Candidate) -> float:
-        """Return the current weight of `endpoint`, which is always above 0."""
+        """Return the current weight of `endpoint`. The result is always above 0."""
         weight = self._given.get(endpoint, 1.0)
         if self._slow_start:
             grown = (self._clock() - endpoint.since) / self._slow_start
@@ -80,7 +81,7 @@ class Weights:
 
 
 def strategy(name: str, weights: Weights, loads: ReportedLoads | None = None) -> Strategy:
-    """Return the strategy that the configuration calls `name`. `least_load` uses `loads`, or the calls in flight if
+    """Return the strategy with this `name` in the configuration. `least_load` uses `loads`, or the calls in flight if
     `loads` is None.
 
     Raises:
@@ -96,7 +97,7 @@ class LeastInFlight:
 
     def __init__(self) -> None:
         self._next = 0
-        """The index at which the next search starts, just after the endpoint chosen last."""
+        """The index at which the next search starts: the one after the last chosen endpoint."""
 
     def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
         """See `Strategy.choose`."""
@@ -140,25 +141,26 @@ class WeightedLeastInFlight:
 
 
 class LeastLoad:
-    """The strategy `least_load`: chooses the endpoint whose expected load, including the new call, is smallest.
+    """The strategy `least_load`, which chooses the endpoint with the smallest expected load, including the new call.
 
         load = alone + max(told + per_call * (in_flight - in_flight_then + 1) - alone, 0) / weight
 
     - `told` is the last load that the server reported, `per_call` is the load that one call adds, and `alone` is the
       load of a call that runs alone on the server (`load.reported` defines them for each source).
     - `in_flight - in_flight_then` is the number of calls that this gateway has sent since the report, minus the calls
-      that have ended. So a server's load grows immediately with each call, not only with the next report. This spreads
-      the calls between two reports over the servers, and avoids a thundering herd on the server that was least busy in
+      that have ended. As a result, a server's load grows immediately with each call, and not only with the next report.
+      The calls between two reports are spread over the servers and do not all go to the server that was least busy in
       the last report.
-    - If a server's last load is stale or missing, the strategy assumes that the server has only this gateway's calls:
-      `usual_call + in_flight * usual_call / weight`, where `usual_call` is the mean `per_call` of all servers. This
-      makes both kinds of load comparable. If all loads are stale or missing, the strategy is `least_in_flight`.
-    - Measured loads are inexact, so loads that differ by less than CLOSE count as equal, and their endpoints take
-      turns.
+    - If a server's last load is stale or missing, the strategy assumes that the server runs only this gateway's calls:
+      `usual_call + in_flight * usual_call / weight`, where `usual_call` is the mean `per_call` of all servers. These
+      assumed loads are comparable with reported loads. If all loads are stale or missing, the strategy works like
+      `least_in_flight`.
+    - Measured loads are inexact. Therefore, loads up to CLOSE times the smallest load count as equal, and their
+      endpoints take turns.
     """
 
     CLOSE = 1.1
-    """A load counts as equal to the smallest load if it is at most this many times as large."""
+    """The maximum ratio between a load and the smallest load at which the two count as equal."""
 
     def __init__(self, loads: ReportedLoads, weights: Weights) -> None:
         self.loads = loads
@@ -237,14 +239,14 @@ class PowerOfTwo:
 
 
 class _Turns:
-    """Smooth weighted round robin. Keeps the credit of each endpoint."""
+    """Smooth weighted round robin. Stores the credit of each endpoint."""
 
     def __init__(self) -> None:
         self._credits: dict[Candidate, float] = {}
 
     def next(self, shares: Iterable[tuple[T, float]], endpoints: Sequence[T]) -> T | None:
-        """Return the endpoint whose turn it is among `shares`, pairs of endpoint and weight, or None if `shares` is
-        empty. `endpoints` is the full list; the credits of all others are dropped."""
+        """Return the endpoint whose turn it is, or None if `shares` is empty. `shares` contains pairs of endpoint and
+        weight. `endpoints` is the full list; the credits of all other endpoints are dropped."""
         credits = self._credits
         best, most, total = None, -float("inf"), 0.0
         for each, weight in shares:
@@ -270,7 +272,7 @@ def _least_in_flight(weights: Weights) -> Strategy:
 
 
 LEAST_LOAD = "least_load"
-"""The name of the strategy that needs reported loads in addition to weights."""
+"""The name of the strategy that requires reported loads in addition to weights."""
 _STRATEGIES: Mapping[str, Callable[[Weights], Strategy]] = {
     "least_in_flight": _least_in_flight,
     "round_robin": RoundRobin,

@@ -1,22 +1,23 @@
 """Routes with several backends: `Split` chooses a backend, and `Branches` sends the call, with fallbacks.
 
-A split chooses one of the backends for each call; by default the choice is random, in proportion to the weights. Calls
-of one sequence, and calls with the same value of the `sticky` header, always get the same backend, in every process and
-replica. This choice uses rendezvous hashing: each backend gets a score from a hash of the value and the backend's name,
-and the highest score wins. So a weight change moves only as many values as necessary. `fallback` lists the backends to
-use, in order, if the chosen one cannot respond.
+A split chooses one of the backends for each call. By default, the choice is random, in proportion to the weights. Calls
+of one sequence, and calls with the same value of the `sticky` header, always go to the same backend, in every process
+and replica. This choice uses rendezvous hashing: a hash of the value and the backend's name gives each backend a score,
+and the highest score wins. Therefore, a weight change moves only as many values to other backends as necessary.
+`fallback` lists the backends to use, in order, if the chosen backend cannot respond.
 
 | request | backend |
 |---|---|
 | a call: inference, explanation, derivative, stream | the backend that the split chooses, then the fallbacks |
-| whether the model is ready | all in parallel; a single ready backend is enough |
+| model readiness | all in parallel; a single ready backend is enough |
 | load, unload, trace and log settings | only the first backend of the split |
 | anything else (metadata, configuration, ...) | the first backend of the split, then the fallbacks |
 
-The gateway continues with the next backend only after an error that proves that the call did not run: nothing could be
-sent, the queue is full, or the server is not ready or does not have the model. If a backend fails to respond in any
-other way, the call might have run, so the gateway continues only if the backend is `safe`. Errors in the request or the
-model end the chain. A call of a sequence has no fallback, because only one backend has its state.
+The gateway continues with the next backend only if the error proves that the call did not run: the request could not be
+sent, the queue is full, the server is not ready, or the server does not have the model. If a backend fails to respond
+in any other way, the call might have run. In this case, the gateway continues only if the backend is `safe`. The
+gateway does not use a fallback after errors in the request or the model. A call of a sequence has no fallback, because
+only one backend has the state of the sequence.
 """
 
 import asyncio
@@ -49,8 +50,8 @@ class Split:
     """Chooses one of several backends for each call, in proportion to their weights.
 
     - `weights`: The name of each backend, and its weight. At least one weight is above 0.
-    - `header`: The name, in lower case, of the `sticky` header; empty if there is none.
-    - `random`: Returns numbers from 0 (inclusive) to 1 (exclusive).
+    - `header`: The name of the `sticky` header in lower case, or an empty string.
+    - `random`: Returns random numbers from 0 (inclusive) to 1 (exclusive).
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Split:
         self.first = self.taking[0]
 
     def choose(self, request: Request) -> int:
-        """Return the index of the backend that gets `request`.
+        """Return the index of the backend for `request`.
 
         Raises:
             GatewayError: INVALID_ARGUMENT if the `sequence_id` is too long.
@@ -91,7 +92,7 @@ def _score(key: bytes, name: bytes, weight: int) -> float:
 
 
 NOT_RUN = frozenset({Reason.OVERLOADED, Reason.NOT_READY, Reason.CIRCUIT_OPEN})
-"""The reasons of errors which mean that a call was rejected before it ran."""
+"""Error reasons that prove that a call was rejected before it ran."""
 _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
 
 
@@ -99,7 +100,7 @@ _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
 class Branch:
     """One backend of a route, for the clients of one protocol.
 
-    `safe` is True if its calls can be repeated even after they were sent."""
+    `safe` is True if the gateway can send a call again even if the first attempt might have run."""
 
     backend: str
     handler: Handler
@@ -108,7 +109,7 @@ class Branch:
 
 
 class Branches:
-    """A Handler that sends a request to one of a route's backends, and to the next ones if that backend cannot respond.
+    """A Handler that sends a request to one of a route's backends, and to the fallbacks if that backend cannot respond.
 
     - `own`: The backends in the split, or the only backend.
     - `fallback`: The backends to use after the chosen one, in order.
@@ -125,8 +126,8 @@ class Branches:
         """Return the response of the first backend that responds.
 
         Raises:
-            GatewayError, DecodeError: the error of the last backend. If the last backend does not have the model, and
-            an earlier backend was unreachable, the error of the earlier backend.
+            GatewayError, DecodeError: the error of the last backend; if that backend does not have the model and an
+                earlier backend was unreachable, the error of the earlier backend.
         """
         operation = request.operation
         if operation in CONTROL_OPERATIONS:
@@ -173,7 +174,7 @@ class Branches:
         raise AssertionError("a chain has at least one backend")
 
     def _goes_on(self, error: GatewayError, request: Request, chain: Sequence[Branch], at: int) -> bool:
-        """Decide whether to use the next backend after `chain[at]` failed. Log the switch, or the failure of the whole
+        """Decide whether to use the next backend after `chain[at]` failed. Log the switch, or the failure of the entire
         chain."""
         branch = chain[at]
         if not _may_be_asked_elsewhere(error, branch, request):
@@ -191,10 +192,10 @@ class Branches:
         return False
 
     async def _is_ready(self, request: Request) -> Answer:
-        """Return whether the model is ready in any backend that gets calls. Query all of them in parallel.
+        """Return whether the model is ready in any backend that receives calls. Query all these backends in parallel.
 
         Raises:
-            GatewayError: if all backends failed, the error of the first one.
+            GatewayError: all backends failed; this is the error of the first one.
         """
         # Copy the request for each backend, because a Handler can set fields of its request while it runs.
         asking = [spawn(_answer_or_error(branch, replace(request))) for branch in self._ready]
@@ -221,8 +222,8 @@ async def _answer_or_error(branch: Branch, request: Request) -> Answer | Gateway
 
 
 def _final_error(error: GatewayError, unreached: GatewayError | None) -> GatewayError:
-    """Return the error for the client, which is usually the last backend's. If that backend does not have the model but
-    an earlier one was unreachable, return the earlier error, because it is unknown whether the model exists."""
+    """Return the error for the client, usually the last backend's error. If that backend does not have the model but an
+    earlier one was unreachable, return the earlier error, because the model might exist."""
     return unreached if unreached is not None and error.status is Status.NOT_FOUND else error
 
 

@@ -1,9 +1,9 @@
-"""Chooses the endpoint of a call, for `slots`: the one that the strategy selects, or another one if that endpoint is
-down.
+"""Chooses the endpoint for a call, for `slots`: the endpoint that the strategy selects, or another one if this endpoint
+is down.
 
-Endpoints that are down are left out, up to a maximum fraction of all endpoints. If more are down, the endpoints that
-failed least recently still get calls. Only with the fraction 1 can all endpoints be left out; in this case, calls fail
-immediately.
+Endpoints that are down are left out, up to a maximum fraction of all endpoints. If more endpoints are down, the ones
+that failed least recently still receive calls. All endpoints can be left out only if the fraction is 1; in this case,
+calls fail immediately.
 """
 
 import math
@@ -17,22 +17,22 @@ from gateway.routing.health import Ejection
 
 class EndpointChoice:
     """Chooses among the endpoints of the backend `name` that are not drained. `most_left_out` is the maximum fraction
-    of them to leave out."""
+    of these endpoints to leave out."""
 
     def __init__(self, strategy: Strategy | None = None, most_left_out: float = Ejection().max_ejected_share) -> None:
         self.strategy = strategy or LeastInFlight()
         self.name = ""
         self.endpoints: tuple[Endpoint, ...] = ()
         self.on_change: Callable[[tuple[Endpoint, ...]], None] | None = None
-        """Called with the endpoints after they have changed."""
+        """A callback that receives the endpoints after they have changed."""
         self.drained: tuple[Endpoint, ...] = ()
-        """The endpoints that get no calls because they are drained."""
+        """The endpoints that receive no calls because they are drained."""
         self._share = most_left_out
         self._most_left_out = 0
         self._only: Endpoint | None = None
 
     def among(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Choose among these endpoints from now on, except drained endpoints."""
+        """From now on, choose among these endpoints, except drained ones."""
         self.endpoints = tuple(each for each in endpoints if each.takes_calls)
         self.drained = tuple(each for each in endpoints if not each.takes_calls)
         count = len(self.endpoints)
@@ -44,8 +44,8 @@ class EndpointChoice:
 
     def choose(self, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
         """Return the endpoint that the strategy chooses among endpoints that are not in `tried` and have fewer than
-        `limit` calls in flight (0: no limit). If that endpoint is down, return another one. Return None if all are busy
-        or tried.
+        `limit` calls in flight (0: no limit). If that endpoint is down, return another one. Return None if all
+        endpoints are busy or in `tried`.
 
         Raises:
             TransportError: UNAVAILABLE (unreachable) if all endpoints are left out.
@@ -58,7 +58,7 @@ class EndpointChoice:
         return self._instead_of(endpoint, limit, tried)
 
     def left_out(self) -> list[Endpoint]:
-        """Return the endpoints to leave out: endpoints that are down, latest failure first, up to the allowed
+        """Return the endpoints to leave out: the endpoints that are down, latest failure first, up to the maximum
         number."""
         out = [each for each in self.endpoints if each.health.is_left_out]
         out.sort(key=lambda each: -each.health.failed_at)
@@ -67,7 +67,7 @@ class EndpointChoice:
     def none_there(self, waited: float | None = None) -> TransportError:
         """Return the error for a call when the backend has no endpoints.
 
-        `waited` is how long the call waited for an endpoint, in seconds."""
+        `waited` is the time that the call waited for an endpoint, in seconds."""
         text = f"backend {self.name!r} has no endpoint at the moment"
         if self.drained:
             text = (
@@ -80,8 +80,8 @@ class EndpointChoice:
 
     def _instead_of(self, chosen: Endpoint, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
         """Return the endpoint to use when `chosen` is down: `chosen` itself if it is not left out, otherwise another
-        endpoint. Return None if all endpoints that are not left out are busy, because a slot will become free. If the
-        call has already tried all of them, return the endpoint that failed least recently."""
+        endpoint. If all endpoints that are not left out are busy, return None, because the call can wait for a slot. If
+        the call has already tried all of them, return the endpoint that failed least recently."""
         left_out = self.left_out()
         if len(left_out) == len(self.endpoints):
             raise self._all_down()

@@ -1,7 +1,7 @@
 """The conditions of a route (`match` in the configuration).
 
-Conditions on listener, protocol, model, version and operation depend only on names, so the Router caches their results
-by RoutingKey. Conditions on path, headers and inputs are checked for each request.
+Conditions on listener, protocol, model, version and operation depend only on names. The Router caches the results of
+these conditions by RoutingKey. Conditions on path, headers and inputs are checked for each request.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class RoutingKey:
 
 @frozen
 class InputCondition:
-    """A condition on one of a request's inputs. Empty fields match every input. -1 in `shape` matches any size."""
+    """A condition on one of a request's inputs. Empty fields match every input, and -1 in `shape` matches any size."""
 
     name: str = ""
     datatype: Datatype | None = None
@@ -36,11 +36,11 @@ class InputCondition:
     def holds(self, request: Request) -> bool:
         """Return True if one input has all the given properties, or if the condition cannot be checked.
 
-        A condition cannot be checked for operations that do not run the model, or for an invalid request, which later
-        gets a more specific error.
+        A condition cannot be checked for operations that do not run the model, or for an invalid request. A later check
+        rejects invalid requests with a more specific error.
 
-        Return False for a schemaless request, whose inputs are not known yet. Inputs that contain null or rows of
-        unequal length are compared, because a route can accept them."""
+        Return False for a schemaless request, because its inputs are not known yet. Inputs that contain null values or
+        rows of unequal length are checked, because a route can accept them."""
         if request.operation not in CALLS:
             return True
         if isinstance(request.flaw, UnequalRows):
@@ -51,7 +51,7 @@ class InputCondition:
 
     @property
     def text(self) -> str:
-        """The condition as text: `'x' FP32 [-1, 3]`."""
+        """The condition as text, for example `'x' FP32 [-1, 3]`."""
         parts = (
             repr(self.name) if self.name else "",
             self.datatype or "",
@@ -71,8 +71,8 @@ class InputCondition:
 class Conditions:
     """The conditions in a route's `match`. Empty fields match every request.
 
-    `model` is a name or a glob. `path` is exact or ends with `*`. `headers` are pairs of a lower-case name and a value,
-    where None matches any value."""
+    `model` is a name or a glob. `path` is exact or ends with `*`. `headers` contains pairs of a lower-case name and a
+    value; the value None matches any value."""
 
     listener: str = ""
     protocol: str = ""
@@ -85,7 +85,7 @@ class Conditions:
 
     @property
     def per_request(self) -> bool:
-        """True if the conditions depend on more than names, that is, on the path, headers or an input."""
+        """True if the conditions depend on the path, headers or an input, not only on names."""
         return bool(self.path or self.headers or self.input)
 
     def holds(self, request: Request) -> bool:
@@ -93,7 +93,7 @@ class Conditions:
         return self.holds_but_for_input(request) and (self.input is None or self.input.holds(request))
 
     def holds_but_for_input(self, request: Request) -> bool:
-        """Return whether the request meets the conditions on path and headers."""
+        """Return whether the request meets the conditions on path and headers, regardless of the input condition."""
         return _path_matches(self.path, request.path) and all(
             _header_matches(name, text, request) for name, text in self.headers
         )
@@ -110,8 +110,8 @@ class Conditions:
         )
 
     def unmet_names(self, key: RoutingKey, model: str, operation: Operation) -> Iterator[str]:
-        """Yield a description of each condition on names that the request does not meet; nothing if `names` returns
-        True."""
+        """Yield a description of each condition on names that the request does not meet. If `names` returns True, yield
+        no descriptions."""
         if self.listener not in ("", key.listener):
             yield f"listener is {key.listener!r}, not {self.listener!r}"
         if self.protocol not in ("", key.protocol):
@@ -135,8 +135,8 @@ class Conditions:
             )
 
     def unmet(self, request: Request) -> Iterator[str]:
-        """Yield a description of each condition on path, headers and input that the request does not meet; nothing if
-        `holds` returns True."""
+        """Yield a description of each condition on path, headers and input that the request does not meet. If `holds`
+        returns True, yield no descriptions."""
         if not _path_matches(self.path, request.path):
             yield f"path is {request.path!r}, not {self.path!r}" if request.path else f"no path, not {self.path!r}"
         for name, text in self.headers:

@@ -1,16 +1,17 @@
 """An address of a backend, with its calls in flight, its health, its Connectors, and its drain for maintenance. A
-drained endpoint gets no new calls until an operator undoes the drain.
+drained endpoint receives no new calls until an operator undoes the drain.
 
 | state | meaning |
 |---|---|
-| serving | it gets calls |
-| draining | it gets no new calls; calls in flight, and sequences with state on it, continue for a limited time |
-| drained | it has no calls or sequences left: its server can be stopped |
+| serving | it receives calls |
+| draining | it receives no new calls; calls in flight, and sequences with state on it, continue for a limited time |
+| drained | it has no calls or sequences left; you can stop its server |
 
-If models are loaded on demand, other endpoints first load its models. Until then, the endpoint still gets calls.
+If the backend loads models on demand, other endpoints first load the models of the endpoint to drain. Until then, this
+endpoint still receives calls.
 
-A drain applies to all backends that share the endpoint, and survives configuration reloads. An endpoint that is removed
-from the configuration, or that discovery no longer finds, serves again when it returns.
+A drain applies to all backends that share the endpoint, and survives configuration reloads. If an endpoint is removed
+from the configuration or discovery no longer finds it, the endpoint serves again when it returns.
 """
 
 import asyncio
@@ -31,14 +32,14 @@ from gateway.routing.health import Ejection, EndpointHealth
 
 
 class DrainState(Enum):
-    """The values are the words that `/status` shows."""
+    """The progress of a drain. The values are the words that `/status` shows."""
 
     DRAINING = "draining"
     DRAINED = "drained"
 
 
 class Drain:
-    """The drain of one endpoint, which gets no new calls until an operator undoes the drain. Sequences with state on
+    """The drain of one endpoint: it receives no new calls until an operator undoes the drain. Sequences with state on
     the endpoint can continue for `seconds`."""
 
     __slots__ = ("_ends", "failed_moves", "is_moving", "since", "state")
@@ -46,24 +47,24 @@ class Drain:
     def __init__(self, seconds: float, *, is_moving: bool = False) -> None:
         self.since = datetime.now(UTC)
         self.state = DrainState.DRAINING
-        """The code that waits for the calls to end sets it to DRAINED."""
+        """The progress. The code that waits for the calls to end sets this attribute to DRAINED."""
         self.is_moving = is_moving
-        """True while other endpoints are loading its models."""
+        """True while other endpoints are loading the endpoint's models."""
         self.failed_moves: tuple[str, ...] = ()
         """The models that other endpoints could not load, and the reasons."""
         self._ends = asyncio.get_running_loop().time() + seconds
 
     @property
     def seconds_left(self) -> float:
-        """How many more seconds sequences can continue on the endpoint."""
+        """The remaining time for which sequences can continue on the endpoint, in seconds."""
         return max(0.0, self._ends - asyncio.get_running_loop().time())
 
 
 CLIENT_SECONDS = 1.0
-"""Minimum time that a call without a policy `timeout` must have waited at an endpoint for its failure to count against
-the endpoint, in seconds."""
+"""Minimum time, in seconds, that a call without a policy `timeout` must have waited at an endpoint before its failure
+counts against the endpoint."""
 _SLACK = 0.01
-"""How early timers can fire at most, in seconds."""
+"""The maximum time by which a timer can fire early, in seconds."""
 
 
 class Endpoint:
@@ -114,16 +115,16 @@ class Endpoint:
         self._others = 0
         """The number of requests in flight that do not take a slot, such as metadata requests."""
         self.next_probe: float | None = None
-        """The time of the next probe, on the Probers' clock. Backends that share the Endpoint share this time."""
+        """The time of the next probe, on the Probers' clock. Backends that share the Endpoint also share this time."""
         self.probe: asyncio.Task[None] | None = None
         """The task of the running probe."""
         self.since = -inf
-        """The beginning of its slow start: the time when it returned after its last ejection, or was added to a running
-        gateway."""
+        """The beginning of the endpoint's slow start: the time when it returned after its last ejection, or was added
+        to a running gateway."""
         self.drain: Drain | None = None
-        """The endpoint's drain; None while it serves."""
+        """The endpoint's drain; None while the endpoint is serving."""
         self.takes_calls = True
-        """True if the endpoint gets new calls because it is not drained."""
+        """True if the endpoint receives new calls because it is not drained."""
         self.clock = clock
         self._on_free: list[Callable[[Endpoint], bool]] = []
         self._on_recovery: list[Callable[[Endpoint], None]] = []
@@ -148,7 +149,7 @@ class Endpoint:
         - `on_recovery` is called when the address responds again after being down, and when its models have changed.
         - `on_drain` is called when `drain` has changed.
         - `on_outage` is called when a connection attempt fails or a connection breaks.
-        - `on_disconnect` is called when no open connection is left, whatever closed the last one.
+        - `on_disconnect` is called when no open connection is left, whichever side closed the last one.
         """
         if on_free is not None:
             self._on_free.append(on_free)
@@ -182,14 +183,14 @@ class Endpoint:
             self._on_disconnect.remove(on_disconnect)
 
     def use(self, connector: Connector) -> None:
-        """Use `connector` for every call from now on."""
+        """From now on, use `connector` for every call."""
         self.connector = connector
         if self._on_disconnect and isinstance(connector, KeepsConnections):
             connector.on_disconnect(self._disconnected)
 
     def set_drain(self, drain: Drain | None) -> None:
-        """Drain the endpoint, or return it to service if `drain` is None, and notify the backends. Call this again when
-        `drain.is_moving` has changed."""
+        """Drain the endpoint, or return it to service if `drain` is None, and notify the backends. Call this method
+        again when `drain.is_moving` has changed."""
         self.drain = drain
         self.takes_calls = drain is None or drain.is_moving
         for watcher in tuple(self._on_drain):
@@ -201,16 +202,16 @@ class Endpoint:
         self._on_reply = (*self._on_reply, on_reply)
 
     def unwatch_replies(self, on_reply: "OnReply") -> None:
-        """Stop calling `on_reply`. Does nothing if it is not registered."""
+        """Stop calling `on_reply`. Do nothing if it is not registered."""
         self._on_reply = tuple(each for each in self._on_reply if each != on_reply)
 
     @property
     def is_closed(self) -> bool:
-        """True after the Connectors were closed for good."""
+        """True after the Connectors were closed permanently."""
         return self._is_closed
 
     def enter(self) -> None:
-        """Count a request that takes no slot, so `idle` waits for it."""
+        """Count a request that takes no slot. `idle` then waits for the request."""
         self._others += 1
 
     def leave(self, answered: bool = False) -> None:
@@ -221,7 +222,7 @@ class Endpoint:
 
     @property
     def is_idle(self) -> bool:
-        """True if no requests are in flight, including requests without a slot."""
+        """True if no requests are in flight, with or without a slot."""
         return not self.in_flight and not self._others
 
     async def idle(self) -> None:
@@ -247,7 +248,7 @@ class Endpoint:
     def give_back(self, answered: bool = False) -> None:
         """Subtract a call from the number of calls in flight, and offer its slot to the backends.
 
-        This method is a `slots.Ended`; it ignores `answered`."""
+        This method implements `slots.Ended`; it ignores `answered`."""
         self.in_flight -= 1
         if self._on_free:
             self.offer()
@@ -311,7 +312,7 @@ class Endpoint:
             await self.passthrough.close()
 
     def changed(self) -> None:
-        """Tell the backends that the server's models might have changed."""
+        """Notify the backends that the server's models might have changed."""
         for watcher in self._on_recovery:
             with log_and_continue(f"announcing that {self.address} has changed"):
                 watcher(self)
@@ -329,7 +330,7 @@ class Endpoint:
             self._timer = asyncio.get_running_loop().call_later(self.health.seconds_left, self.offer)
 
     def probe_passed(self, healthy: int) -> None:
-        """See `EndpointHealth.probe_passed`. If the endpoint was down, it gets calls again."""
+        """See `EndpointHealth.probe_passed`. If the endpoint was down, it receives calls again."""
         if not self._is_closed and self.health.probe_passed(healthy):
             self._recovered()
 
@@ -363,7 +364,7 @@ class Endpoint:
         """Record the effect of a call's error on the endpoint's health.
 
         A rejected request and a reply that exceeds a limit count as responses. Attempt handles expired deadlines. A
-        proxy's report that it gets no reply counts as a single failure, because one client's call might crash the
+        proxy's report that it received no reply counts as a single failure, because one client's call might crash the
         server or take too long."""
         if error.answered:
             self.note_answer()
@@ -377,8 +378,8 @@ OnReply: TypeAlias = Callable[[Endpoint, Message], None]
 
 
 class Attempt:
-    """A call that was sent to an endpoint. If it times out or is cancelled, Attempt decides whether that counts as a
-    failure of the endpoint."""
+    """A call that was sent to an endpoint. If the call times out or is cancelled, Attempt decides whether this counts
+    as a failure of the endpoint."""
 
     __slots__ = ("_answers", "_began", "_clock", "_endpoint")
 
@@ -389,20 +390,21 @@ class Attempt:
         self._answers = answers
 
     def responded(self) -> None:
-        """Record a streamed response. The wait for the next one begins now."""
+        """Record a streamed response. The time limit for the next response begins now."""
         self._began = self._clock()
         self._answers = self._endpoint.health.answers
 
     def given_up(self, request: Request, error: TransportError | None, *, runs_to_the_end: bool) -> None:
         """Record that the call was cancelled, or failed with `error` because its time limit expired.
 
-        The call counts as a failure of the endpoint if all of these conditions hold:
+        The call counts as a failure of the endpoint if all these conditions hold:
 
-        - The time limit expired, and the client had not disconnected before.
+        - The time limit expired before the client disconnected.
         - The call spent enough of its time at the endpoint rather than in a queue: half of its policy's `timeout`, or
-          CLIENT_SECONDS if only the client's deadline limits it. Half of that is enough if the call had no connection.
-        - No other call got a response from the endpoint during this time. Otherwise the endpoint is slow or busy, not
-          dead.
+          CLIENT_SECONDS if only the client's deadline limits the call. If the call had no connection, half of this time
+          is enough.
+        - No other call received a response from the endpoint during this time. Otherwise, the endpoint is slow or busy,
+          but not dead.
 
         For servers whose calls can take hours (`runs_to_the_end`), only a policy's `timeout` counts, not a client's
         deadline."""
@@ -420,8 +422,8 @@ class Attempt:
 
 
 class PassthroughConnector:
-    """A second Connector to an Endpoint's address, for `passthrough` routes. The Endpoint records the results of its
-    calls."""
+    """A second Connector to an Endpoint's address, for `passthrough` routes. The Endpoint records the results of this
+    Connector's calls."""
 
     __slots__ = ("_connector", "_endpoint")
 
@@ -443,8 +445,8 @@ class PassthroughConnector:
 
 
 def adopt_drains(endpoints: Iterable[Endpoint], previous: Iterable[Endpoint]) -> None:
-    """If `endpoints` contains an address that was drained as a different Endpoint, for example without TLS, apply that
-    drain to the new Endpoint."""
+    """If `endpoints` contains an address that was drained under a different Endpoint object, for example one without
+    TLS, apply the drain to the new Endpoint."""
     drains = {each.address: each.drain for each in previous if each.drain is not None}
     for each in endpoints:
         if each.drain is None and each.address in drains:

@@ -1,5 +1,5 @@
-"""Handles V2 requests about all backends: server metadata with the supported extensions, and the statistics of all
-models.
+"""Handles V2 requests that concern all backends: server metadata with the supported extensions, and the statistics of
+all models.
 
 Servers of different backends support different extensions. The gateway lists the extensions of the client's own
 protocol, plus extensions that the gateway supports and that at least one server behind the client's routes lists.
@@ -24,7 +24,7 @@ from gateway.routing.listing import Remembered, may_be_listed
 
 @frozen
 class Extended:
-    """The data about one route that requests for extensions need.
+    """The data about one route that requests for extensions and statistics require.
 
     - `model`: The model's name in the backend.
     - `version`: The version in the backend if the route rewrites it, otherwise None.
@@ -51,7 +51,8 @@ class Extended:
 
 
 class ServerExtensions:
-    """A Handler for `server-metadata`: the gateway's name and version, and the extensions that clients can use.
+    """A Handler for `server-metadata`, which returns the gateway's name and version, and the extensions that clients
+    can use.
 
     - `own`: For each protocol, the extensions that the protocol itself implies.
     - `controlling`: The listeners whose clients can control servers.
@@ -90,7 +91,8 @@ class ServerExtensions:
 
 
 class AllStatistics:
-    """A Handler for `all-statistics`: the statistics of all backends' models, by the names that clients use."""
+    """A Handler for `all-statistics`, which returns the statistics of all backends' models, by the names that clients
+    use."""
 
     def __init__(self, routes: Sequence[Extended]) -> None:
         self._routes = tuple(routes)

@@ -4,41 +4,41 @@
 |---|---|
 | unknown | it has not responded yet |
 | up | it responds |
-| degraded | it gets calls, but the last calls or probes failed: fewer than `Ejection.failures` or `unhealthy` |
-| down | it gets no calls: it is ejected because calls failed, or `unhealthy` probes in a row failed, or both |
+| degraded | it receives calls, but its last calls or probes failed (fewer than `Ejection.failures` or `unhealthy`) |
+| down | it receives no calls: it is ejected because calls failed, or `unhealthy` probes in a row failed, or both |
 
-The effect of calls. An ejection is a period in which an endpoint gets no calls:
+Calls change the state as follows. An ejection is a period in which an endpoint receives no calls.
 
 | state | event | next state |
 |---|---|---|
-| any except down | it is unreachable, or the connection is lost | down: ejected for UNREACHABLE_SECONDS |
+| any except down | the endpoint is unreachable, or the connection is lost | down: ejected for UNREACHABLE_SECONDS |
 | any except down | other failure | degraded; down after `Ejection.failures` in a row: ejected for `Ejection.seconds` |
 | down, ejected | the ejection is over: one call is sent as a trial | down, on trial |
 | down, on trial | a failure | down: ejected for twice as long as before, up to a limit |
 | down, not on trial | a failure of a call sent before | down, unchanged |
 | any | a response | up; the next ejection is short again |
 
-The effect of probes:
+Probes change the state as follows:
 
 | state | event | next state |
 |---|---|---|
 | any except down | a probe fails | degraded; down after `unhealthy` in a row, until probes pass |
-| down, ejected | a probe fails | down; after `unhealthy` in a row there are no trials, only probes |
+| down, ejected | a probe fails | down; after `unhealthy` in a row, no trials follow, only probes |
 | unknown | a probe passes | up |
 | degraded, down | `healthy` probes in a row pass after one that failed | up |
 | down, ejected | a probe passes, and no probe has failed | down, unchanged: calls fail although probes pass |
 
 - A response is any message from the server in its protocol, including errors such as the gRPC status UNAVAILABLE.
 - Unreachable endpoints are ejected immediately but briefly: most of their calls can go to another endpoint, and a
-  restarting server is usually back soon.
-- Other failures are timeouts, replies that are not valid HTTP, gRPC or packets of the protocol, and errors from a proxy
-  that gets no reply from a gRPC server. A single model might be the cause, so an ejection requires several consecutive
-  failures without any response in between.
+  server that restarts is usually back soon.
+- Other failures are timeouts, replies that are not valid in HTTP, gRPC or the protocol's packet format, and errors from
+  a proxy that receives no reply from a gRPC server. A single model might be the cause. Therefore, an ejection requires
+  several consecutive failures without a response in between.
 - If a trial has no result, the next trial follows after the ejection time or `Ejection.seconds`, whichever is longer.
-  So a call that takes hours, or that its client cancels, does not keep the endpoint ejected.
-- A server that responds to a probe that it is not ready (`refused`) might still respond to calls. In this case, only a
-  passed probe resets the failed probes; responses to calls do not.
-- The backend limits how many of its endpoints can be left out at the same time (`Ejection.max_ejected_share`).
+  Therefore, a call that takes hours, or that its client cancels, does not keep the endpoint ejected.
+- A server that responds to a probe with the report that it is not ready (`refused`) might still respond to calls. In
+  this case, only a passed probe resets the number of failed probes; responses to calls do not.
+- The backend limits the fraction of its endpoints that can be left out at the same time (`Ejection.max_ejected_share`).
 """
 
 import logging
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
 UNREACHABLE_SECONDS = 1.0
-"""How long the first ejection of an endpoint lasts after it was unreachable or lost its connection, in seconds."""
+"""The duration of an endpoint's first ejection after it was unreachable or lost its connection, in seconds."""
 LONGEST_SECONDS = 60.0
 """The maximum duration of an ejection, in seconds, unless `Ejection.seconds` is larger."""
 LONGEST_TEXT = 300
@@ -62,22 +62,22 @@ LONGEST_TEXT = 300
 
 
 class State(Enum):
-    """The values are the words that `/status` shows."""
+    """The state of an endpoint's health. The values are the words that `/status` shows."""
 
     UNKNOWN = "unknown"
     """The endpoint has never responded."""
     UP = "up"
     DEGRADED = "degraded"
-    """The endpoint gets calls, but the last calls or probes failed."""
+    """The endpoint receives calls, but its last calls or probes failed."""
     DOWN = "down"
-    """The endpoint gets no calls, unless that exceeds `Ejection.max_ejected_share`."""
+    """The endpoint receives no calls, unless leaving it out exceeds `Ejection.max_ejected_share`."""
 
 
 @frozen
 class Ejection:
     """The rules for ejecting endpoints.
 
-    After failed calls, an endpoint is ejected: it gets no calls for some time, and then one trial call.
+    After failed calls, an endpoint is ejected: it receives no calls for some time, and then one trial call.
 
     `failures` is the number of consecutive failures that cause an ejection. `seconds` is the duration of the first
     ejection. `max_ejected_share` is the maximum fraction of a backend's endpoints that can be left out at the same
@@ -144,17 +144,18 @@ class EndpointHealth:
         self.backends: list[str] = []
         """The names of the backends that have this endpoint."""
         self.is_probed_down = False
-        """True if so many consecutive probes have failed that only passed probes can bring the endpoint up again."""
+        """True if at least `unhealthy` consecutive probes have failed, and therefore only passed probes can bring the
+        endpoint up again."""
         self.is_refused = False
         """True if the server responded to the last failed probe and reported that it is not ready."""
         self.on_answer: Callable[[], None] | None = None
-        """Called before a response to a call changes the state, which the first response and each response after a
-        failure do."""
+        """A callback that runs before a response to a call changes the state. The first response, and each response
+        after a failure, change the state."""
         self._ejection = ejection
         self._clock = clock
         self._log = log
         self._awaits_answer = True
-        """True if the next response to a call is the first one ever, or the first after a failure."""
+        """True if the next response to a call is the first one ever, or the first one after a failure."""
         self._is_known = False
         """True if the endpoint has ever responded to a call or a probe."""
         self._failures = 0
@@ -167,7 +168,7 @@ class EndpointHealth:
         self._probes_passed = 0
         """The number of consecutive passed probes after a failed one."""
         self._is_doubted = False
-        """True if a probe has failed and too few probes have passed since."""
+        """True if a probe has failed and fewer than `healthy` consecutive probes have passed since."""
 
     def used_by(self, backend: str) -> None:
         """Record the name of a backend that has this endpoint, for log lines."""
@@ -176,7 +177,7 @@ class EndpointHealth:
 
     @property
     def state(self) -> State:
-        """The state, as the module docstring defines it."""
+        """The current state; the module docstring defines the states."""
         if not self.is_up:
             return State.DOWN
         if self._failures or self._is_doubted:
@@ -195,19 +196,19 @@ class EndpointHealth:
 
     @property
     def ejected_until(self) -> datetime | None:
-        """The time when the next trial is or was due; None if the endpoint is not ejected, or if only probes can bring
-        it back."""
+        """The time at which the next trial is or was due; None if the endpoint is not ejected, or if only probes can
+        bring it up."""
         if self.is_up or self.is_probed_down:
             return None
         return datetime.now(UTC) + timedelta(seconds=self._until - self._clock())
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the next trial is due."""
+        """The time until the next trial is due, in seconds."""
         return max(self._until - self._clock(), 0.0)
 
     def answered(self) -> bool:
-        """Record a response to a call. Return True if this brought the endpoint up."""
+        """Record a response to a call. Return True if the response brought the endpoint up."""
         self.answers += 1
         if not self._awaits_answer:
             return False
@@ -216,7 +217,7 @@ class EndpointHealth:
         return self._recover("it answered a call", by_probe=False)
 
     def failed(self, why: str, *, unreachable: bool) -> bool:
-        """Record a failed call. Return True if this ejected the endpoint.
+        """Record a failed call. Return True if the failure ejected the endpoint.
 
         `unreachable` is True if the connection attempt failed or the connection broke."""
         before = self.state
@@ -242,7 +243,8 @@ class EndpointHealth:
     def probe_passed(self, healthy: int) -> bool:
         """Record a passed probe.
 
-        After a failed probe, `healthy` consecutive passed probes bring the endpoint up. Return True if this probe did.
+        After a failed probe, `healthy` consecutive passed probes bring the endpoint up. Return True if this probe
+        brought the endpoint up.
         """
         if self._is_doubted:
             self._probe_failures = 0
@@ -255,8 +257,8 @@ class EndpointHealth:
     def probe_failed(self, why: str, unhealthy: int, *, refused: bool) -> None:
         """Record a failed probe.
 
-        `unhealthy` consecutive failed probes take the endpoint down. `refused` is True if the server responded that it
-        is not ready."""
+        After `unhealthy` consecutive failed probes, the endpoint is down. `refused` is True if the server reported that
+        it is not ready."""
         before = self.state
         self._note_failure(why)
         self._probe_failures += 1

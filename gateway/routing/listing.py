@@ -1,13 +1,13 @@
 """Lists the models that a client can request.
 
-First come the models that routes name exactly, in route order. Then, for routes with globs, come the models that their
-backends list, by the names that clients use. The list contains each model once, under a name for which requests really
-take the listed route. For clients of tensor protocols, each model is followed by the derivative models that it supports
-(`M.gradient`).
+The list starts with the models that routes name exactly, in route order. For routes with globs, it continues with the
+models that their backends list, under the names that clients use. The list contains each model once, under a name for
+which requests actually take the listed route. For clients of tensor protocols, each model is followed by the derivative
+models that it supports (`M.gradient`).
 
-Backend lists are cached for a minute. A listing waits at most SECONDS_WAITED for a backend and then uses the last known
-list, so it never fails because a backend is down. If no server of a backend has started yet, a listing waits longer:
-until at least one model is known, and up to SECONDS_STARTING for the other backends.
+Backend lists are cached for a minute. A listing waits at most SECONDS_WAITED for a backend, and then uses the last
+known list. Therefore, a listing never fails because a backend is down. If no server of a backend has started yet, a
+listing waits longer: until at least one model is known, and up to SECONDS_STARTING for the other backends.
 """
 
 import asyncio
@@ -27,9 +27,10 @@ from gateway.routing.conditions import Conditions
 
 SECONDS_KEPT = 60.0
 SECONDS_WAITED = 2.0
-"""How long a listing waits for backends, in seconds."""
+"""The maximum time that a listing waits for backends, in seconds."""
 SECONDS_STARTING = 5.0
-"""How long a listing that already has a model waits for backends whose first server is starting, in seconds."""
+"""The maximum time that a listing with at least one model waits for backends whose first server is starting, in
+seconds."""
 
 ASKED_AT_ONCE = 16
 """The maximum number of models whose operations are queried in parallel."""
@@ -38,7 +39,7 @@ Known = TypeVar("Known")
 
 
 class Remembered(Generic[Known]):
-    """A cached response of a backend to one operation on its server.
+    """A backend's cached response to one operation on its server.
 
     The response stays valid for SECONDS_KEPT, or longer while the backend is down. `nothing` is the value before the
     first response."""
@@ -52,9 +53,9 @@ class Remembered(Generic[Known]):
         wait: float = SECONDS_WAITED,
         first_wait: float | None = None,
     ) -> None:
-        """`wait` is how long `get` waits for a response, in seconds.
+        """`wait` is the maximum time that `get` waits for a response, in seconds.
 
-        `first_wait`, if given, applies instead until there is a first response."""
+        `first_wait`, if given, applies instead until the first response."""
         self._backend = backend
         self._question = Request(operation)
         self._clock = clock
@@ -65,13 +66,14 @@ class Remembered(Generic[Known]):
         self._fetching: asyncio.Task[None] | None = None
         self._times_forgotten = 0
         self.error: GatewayError | None = None
-        """The error of the last fetch; None if it succeeded, and before the first one has ended."""
+        """The error of the last fetch; None if the last fetch succeeded, or if no fetch has ended yet."""
 
     async def get(self) -> Known:
         """Return the response.
 
-        Fetch the response if it is unknown or old. If that fails or takes too long, return the last known response. The
-        fetch itself can show that the backend is up again, which invalidates the value; in that case, fetch once more.
+        Fetch the response if it is unknown or old. If the fetch fails or takes too long, return the last known
+        response. If the fetch itself shows that the backend is up again, the cached response becomes invalid; in this
+        case, fetch once more.
         """
         wait = self._wait if self._first_wait is None else self._first_wait
         deadline = asyncio.get_running_loop().time() + wait
@@ -139,11 +141,11 @@ class BackendModels(Remembered[tuple[ModelEntry, ...]]):
 class Listed:
     """The data of one route for listings.
 
-    - `protocols`: The client protocols that it serves.
-    - `models`: The model list of its backend.
+    - `protocols`: The client protocols that the route serves.
+    - `models`: The model list of the route's backend.
     - `rewritten`: The model's name in the backend.
-    - `claims`: Returns the derivatives that a model in the backend supports as operations; None if no model there can
-      have any.
+    - `claims`: Returns the derivatives that a model in the backend supports as operations; None if no model in the
+      backend can support derivatives.
     """
 
     conditions: Conditions
@@ -171,8 +173,8 @@ class Listed:
 
 
 class Listing:
-    """A Handler for the operation `models`. Clients of the protocols in `without_companions` have derivatives as
-    operations, so their lists contain no derivative models."""
+    """A Handler for the operation `models`. Lists for clients of the protocols in `without_companions` contain no
+    derivative models, because these protocols provide derivatives as operations."""
 
     def __init__(
         self,
@@ -187,7 +189,7 @@ class Listing:
         self._without_companions = without_companions
 
     async def __call__(self, request: Request) -> tuple[ModelEntry, ...]:
-        """Return each model that the client has permission to see, in the order in which routes match."""
+        """Return the models that the client has permission to see, in the order in which routes match."""
         routes = [route for route in self._routes if _reaches(route, request)]
         exact = [
             (route, ModelEntry(route.conditions.model, route.conditions.version))
@@ -204,9 +206,9 @@ class Listing:
 
 
 async def _expanded(routes: Sequence[Listed], starting: float, *, has_others: bool) -> list[tuple[Listed, ModelEntry]]:
-    """Return the models in the backends of routes with globs, with their routes.
+    """For routes with globs, return the models of their backends, each with its route.
 
-    `has_others` is True if the list also contains other models."""
+    `has_others` is True if the complete list also contains other models."""
     globs = [route for route in routes if not route.conditions.exact and not isinstance(route.rewritten, str)]
     backends = list(dict.fromkeys(route.models for route in globs))
     await _ask(backends, starting, has_others=has_others)
@@ -219,7 +221,7 @@ async def _expanded(routes: Sequence[Listed], starting: float, *, has_others: bo
 
 
 async def _ask(backends: Sequence[BackendModels], starting: float, *, has_others: bool) -> None:
-    """Query all backends in parallel, so several slow backends delay the list only once.
+    """Query all backends in parallel: several slow backends delay the list no longer than the slowest one.
 
     Once a model is known, omit backends that have not responded after `starting` seconds. Their queries continue, and
     later lists use the results."""
@@ -241,7 +243,7 @@ async def _ask(backends: Sequence[BackendModels], starting: float, *, has_others
 
 
 def may_be_listed(model: str, request: Request) -> bool:
-    """Return whether the client of `request` has permission to see that this model exists."""
+    """Return whether the client that sent `request` has permission to see that this model exists."""
     principal = request.principal
     return principal is None or principal.may(Operation.METADATA, model, request.listener)
 
@@ -258,8 +260,8 @@ def _reaches(route: Listed, request: Request) -> bool:
 def _versioned(
     exact: Sequence[tuple[Listed, ModelEntry]], found: Sequence[tuple[Listed, ModelEntry]]
 ) -> Iterable[tuple[Listed, ModelEntry]]:
-    """Yield the models that routes name, in the versions that the backend lists if it was queried for a glob
-    (`found`)."""
+    """Yield the models that routes name. If the backend was queried for a glob (`found`), yield the models in the
+    versions that the backend lists."""
     for route, entry in exact:
         versions = [each for glob, each in found if each.name == entry.name and route.is_same(entry.name, glob)]
         yield from ((route, each) for each in (versions if versions and not entry.version else [entry]))
@@ -293,7 +295,7 @@ def _without_companions(entries: Sequence[ModelEntry]) -> tuple[ModelEntry, ...]
 
 
 async def _with_companions(ordered: Sequence[tuple[Listed, ModelEntry]], wait: float) -> tuple[ModelEntry, ...]:
-    """Return each model, followed by its derivative models if its backend responds within `wait` seconds."""
+    """Return each model, followed by its derivative models if the model's backend responds within `wait` seconds."""
     deadline = asyncio.get_running_loop().time() + wait
     places = asyncio.Semaphore(ASKED_AT_ONCE)
 

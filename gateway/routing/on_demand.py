@@ -1,5 +1,5 @@
-"""The slots of servers that the gateway starts when calls wait for them. Without endpoints, calls wait for the first
-one.
+"""The slots of servers that the gateway starts when calls wait for them. If the backend has no endpoints, calls wait
+for the first one.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ TRIES = 3
 
 
 class ServerFailure(Protocol):
-    """Why a server is gone."""
+    """The reason why a server is gone."""
 
     @property
     def text(self) -> str:
@@ -30,7 +30,7 @@ class ServerFailure(Protocol):
 
     @property
     def detail(self) -> str:
-        """The end of the server's output."""
+        """The last lines of the server's output."""
 
 
 class Starter(Protocol):
@@ -45,21 +45,22 @@ class Starter(Protocol):
         """The number of servers that have failed."""
 
     def reports(self) -> Sequence[Any]:
-        """Return the current servers, as `gateway.servers.started_server.ServerReport`."""
+        """Return a `gateway.servers.started_server.ServerReport` for each current server."""
 
     def call_waits(self) -> None:
-        """Tell the Starter that a call is waiting for a server."""
+        """Notify the Starter that a call is waiting for a server."""
 
     async def failure_at(self, address: str) -> ServerFailure | None:
-        """After a failed call to the server at this address, return why the server is gone; None if it is not gone."""
+        """After a failed call to the server at this address, return the reason why the server is gone, or None if it is
+        not gone."""
 
     @property
     def can_serve(self) -> bool:
-        """True if a call would cause a server to start now."""
+        """True if a call would now cause a server to start."""
 
 
 class CountedEndpoint(Endpoint):
-    """An Endpoint that counts its calls and records when the last one ended."""
+    """An Endpoint that counts its calls and records the time at which the last one ended."""
 
     __slots__ = ("calls", "last_used", "most_calls", "on_limit")
 
@@ -76,7 +77,7 @@ class CountedEndpoint(Endpoint):
     def renew(self, most_calls: int = 0, on_limit: Callable[[], None] | None = None) -> None:
         """Start counting from zero for a new server.
 
-        `on_limit` is called after `most_calls` calls (0: no limit), before another call gets the slot of the last one.
+        `on_limit` is called after `most_calls` calls (0: no limit), before another call can take the last call's slot.
         """
         self.calls, self.last_used = 0, self.clock()
         self.most_calls, self.on_limit = most_calls, on_limit
@@ -96,8 +97,8 @@ class CountedEndpoint(Endpoint):
 
 class StartedSlots:
     """The slots of servers that a Starter starts when calls wait for them. The Starter adds and removes the endpoints.
-    Without endpoints, calls that take a slot wait in the queue; other requests, such as metadata requests, wait outside
-    the queue."""
+    If the backend has no endpoints, calls that take a slot wait in the queue; other requests, such as metadata
+    requests, wait outside the queue."""
 
     def __init__(self, local: LocalSlots) -> None:
         self.local = local
@@ -105,20 +106,20 @@ class StartedSlots:
         self.starter: Starter | None = None
         """The Starter of the servers. If it is None, calls fail when the backend has no endpoints."""
         self._first: set[asyncio.Future[None]] = set()
-        """The calls that wait for an endpoint outside the queue."""
+        """The calls that wait outside the queue for an endpoint."""
         self.closed = asyncio.Event()
-        """Set when no more requests can arrive."""
+        """An event that is set when no more requests can arrive."""
         local.keeps_waiting = True
         local.calls.on_wait = self._call_waits
         local.on_join.append(self._wake)
 
     def start_by(self, starter: Starter) -> None:
-        """Use `starter` to start servers from now on."""
+        """From now on, use `starter` to start servers."""
         self.starter = starter
 
     @property
     def call_seconds(self) -> float | None:
-        """How long a call holds its slot on average, in seconds; None before the first call has ended."""
+        """The mean time for which a call holds its slot, in seconds; None before the first call has ended."""
         return self.local.calls.times.mean
 
     def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
@@ -126,7 +127,7 @@ class StartedSlots:
         return self.local.free(request, tried) if self.local.endpoints else None
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
-        """See `Slots.wait`. Without endpoints, wait until a server is ready."""
+        """See `Slots.wait`. If the backend has no endpoints, wait until a server is ready."""
         local = self.local
         while True:
             if self.starter is None and not local.endpoints:
@@ -146,8 +147,8 @@ class StartedSlots:
     ) -> Request | None:
         """See `Slots.again`.
 
-        If a call fails because its server is gone, the error explains why. If the server cannot have received the call,
-        another server gets it."""
+        If a call fails because its server is gone, the error explains why the server is gone. If that server cannot
+        have received the call, another server receives it."""
         if may_try_another(error, tried, self.local.serving):
             return None
         failed = await self._explained(error)
@@ -158,7 +159,7 @@ class StartedSlots:
         return request
 
     async def is_ready(self) -> bool | None:
-        """See `Slots.is_ready`. Without endpoints, return True if the Starter would start a server."""
+        """See `Slots.is_ready`. If the backend has no endpoints, return True if the Starter would start a server."""
         if self.local.endpoints:
             return None
         return self.starter is not None and self.starter.can_serve
@@ -173,7 +174,7 @@ class StartedSlots:
         self.closed.set()
 
     def fail_waiting(self, text: str, detail: str) -> None:
-        """Make the waiting calls fail. `detail` is only for clients that have permission to see server output."""
+        """Fail the waiting calls. `detail` is only for clients that have permission to see server output."""
 
         def error() -> TransportError:
             return self._error(text, detail, sent=False)
@@ -193,7 +194,7 @@ class StartedSlots:
                 each.set_result(None)
 
     async def _explained(self, error: GatewayError) -> TransportError | None:
-        """Return `error`, extended by the reason why its server is gone; None if the server is not gone."""
+        """Return `error` with the reason why its server is gone, or None if the server is not gone."""
         if self.starter is None or not isinstance(error, TransportError) or error.status is not Status.UNAVAILABLE:
             return None
         failure = await self.starter.failure_at(error.endpoint)
@@ -216,8 +217,8 @@ class StartedSlots:
         """Wait for the first endpoint.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded) if too many calls wait, or after `queue.timeout`; UNAVAILABLE
-                if the Starter cannot start a server.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if too many calls are waiting, or after `queue.timeout`;
+                UNAVAILABLE if the Starter cannot start a server.
         """
         local, waiting = self.local, self.local.calls.number
         if waiting >= local.queue_settings.length:

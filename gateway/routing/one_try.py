@@ -20,8 +20,8 @@ Send: TypeAlias = Callable[[Request, Endpoint], Awaitable[Answer]]
 
 
 def begun(request: Request, endpoint: Endpoint) -> Request:
-    """Begin an attempt of `request`, which has `tries`, at `endpoint`. Return a copy with the deadline and time limit
-    of the attempt, or `request` itself if the call must end sooner or its attempts have no limit."""
+    """Begin an attempt of `request` at `endpoint`. The request must have `tries`. Return a copy with the attempt's
+    deadline and time limit, or `request` itself if the call must end sooner or its attempts have no limit."""
     tries = request.tries
     assert tries is not None
     tries.began(endpoint.address)
@@ -76,11 +76,11 @@ def span_of_try(request: Request, backend: str, endpoint: Endpoint, protocol: Pr
 
 
 async def ask_all(request: Request, backend: str, endpoints: Sequence[Endpoint], send: Send) -> Answer:
-    """Send a request to all endpoints in parallel, which keeps their servers identical. Return their common response.
+    """Send a request to all endpoints in parallel to keep their servers identical. Return their common response.
 
     Raises:
-        GatewayError: the error of the first endpoint that failed, with its address if there are several;
-            FAILED_PRECONDITION if the responses differ.
+        GatewayError: the error of the first endpoint that failed, with its address if the backend has several
+            endpoints; FAILED_PRECONDITION if the responses differ.
     """
     found = await asyncio.gather(*(send(request, each) for each in endpoints), return_exceptions=True)
     if request.operation in (Operation.LOAD, Operation.UNLOAD):

@@ -1,11 +1,11 @@
 """Active probes of endpoints.
 
-The gateway asks each endpoint whether it is live or ready, with requests of the backend's protocol.
+The gateway queries whether each endpoint is live or ready, with requests in the backend's protocol.
 
-A probe takes no slot, passes no policies, and does not count as client traffic. Its result goes to the endpoint's
-health. The gateway does not probe an endpoint that cannot respond during its current call (`LocalSlots.is_busy`),
-because that endpoint is late but not dead. For the same reason, a probe without a response does not count if the
-endpoint has answered a call in the meantime, or is busy with a call now.
+A probe takes no slot, passes through no policies, and does not count as client traffic. Its result affects the
+endpoint's health. The gateway does not probe an endpoint that cannot respond during its current call
+(`LocalSlots.is_busy`), because this endpoint is slow but not dead. For the same reason, a probe without a response does
+not count if the endpoint has answered a call since the probe began, or is now busy with a call.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ class Probes:
     """The settings for probing a backend.
 
     `operation` is LIVE or READY. `interval` and `timeout` are in seconds. `unhealthy` consecutive failed probes take an
-    endpoint down; `healthy` consecutive passed probes bring it up again. `jitter` is the fraction of `interval` by
-    which each wait is randomly longer or shorter."""
+    endpoint down; `healthy` consecutive passed probes bring it up again. `jitter` is the maximum fraction of `interval`
+    by which each wait is randomly longer or shorter."""
 
     operation: Operation
     interval: float = 5.0
@@ -40,7 +40,7 @@ class Probes:
 class Prober:
     """Probes the current endpoints of one backend. At most one probe per endpoint runs at a time.
 
-    `randomly` returns numbers from 0 to 1."""
+    `randomly` returns random numbers from 0 to 1."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Prober:
         self._loop = spawn(self._run())
 
     def cancel(self) -> None:
-        """Start no more probes, and cancel running probes."""
+        """Stop starting probes, and cancel running probes."""
         for task in self._tasks:
             task.cancel()
 
@@ -80,7 +80,7 @@ class Prober:
             await asyncio.sleep(self.round())
 
     def round(self) -> float:
-        """Start the probes that are due. Return the seconds until the next round."""
+        """Start the probes that are due. Return the time until the next round, in seconds."""
         now = self._clock()
         following = now + self._probes.interval
         for endpoint in self._backend.endpoints:

@@ -1,21 +1,20 @@
-"""The fair queue of calls that wait while every endpoint of a backend is busy. `waiting` uses it.
+"""The fair queue of calls that wait while every endpoint of a backend is busy. `waiting` uses this module.
 
-Turns go round robin over clients, within a client round robin over its models, and within a model first come, first
-served. So the number of calls or model names that one client sends does not affect how often other clients get their
-turn.
+Clients take turns in round-robin order. The models of one client also take turns in round-robin order, and the calls
+for one model are served first come, first served. Therefore, a client that sends more calls or more model names does
+not delay the turns of other clients.
 
     client A   model x: a1 a3      next: a1 (A, x), b1 (B, x), a2 (A, y), b2 (B, x), a3 (A, x)
                model y: a2
     client B   model x: b1 b2
 
 The queue accepts a call while its client has fewer waiting calls than the queue has free slots. A single client can
-fill half of the queue, the next client half of the rest. If n clients all send more than they can get, each ends up
-with 1/(n + 1) of the queue, and the same amount stays free for newcomers. Network switches divide shared buffers in the
-same way, by dynamic thresholds with a factor of 1 (Choudhury and Hahne, "Dynamic queue length thresholds in a shared
-memory ATM switch").
+fill half of the queue, and the next client half of the rest. If n clients all send more calls than the queue accepts,
+each client ends up with 1/(n + 1) of the queue, and the same amount stays free for new clients. Network switches divide
+shared buffers in the same way, by dynamic thresholds with a factor of 1 (Choudhury and Hahne, "Dynamic queue length
+thresholds in a shared memory ATM switch").
 
-Invariants: the queue contains no clients without waiting calls and no empty lines, and `_waiting` is the sum over all
-clients.
+Invariants: every client in the queue has a waiting call, no line is empty, and `_waiting` is the sum over all clients.
 """
 
 import asyncio
@@ -50,8 +49,8 @@ NEWEST_SHARE = 0.1
 class QueueSettings:
     """The limits of a queue. `length` is the maximum number of waiting calls.
 
-    `timeout` is how long a call waits at most, in seconds; None means no limit. `wait_for_endpoints` is how long a call
-    waits at most for the first endpoint, in seconds; None means that calls do not wait."""
+    `timeout` is the maximum time that a call waits, in seconds; None means no limit. `wait_for_endpoints` is the
+    maximum time that a call waits for the first endpoint, in seconds; None means that calls do not wait."""
 
     length: int = 1000
     timeout: float | None = None
@@ -59,7 +58,7 @@ class QueueSettings:
 
 
 class SlotTimes:
-    """How long calls hold a slot: an exponentially weighted mean, in which the newest call has the weight
+    """The time for which calls hold a slot: an exponentially weighted mean, in which the newest call has the weight
     NEWEST_SHARE."""
 
     __slots__ = ("mean",)
@@ -69,17 +68,17 @@ class SlotTimes:
         """The mean, in seconds; None before the first call has ended."""
 
     def add(self, seconds: float) -> None:
-        """Add the time that a call has held its slot."""
+        """Add the time for which a call has held its slot."""
         self.mean = seconds if self.mean is None else self.mean + NEWEST_SHARE * (seconds - self.mean)
 
     def until(self, place: int, slots: int) -> float | None:
-        """Estimate the seconds until the call at this queue position (1 is the next one) gets one of `slots`. Return
-        None if unknown."""
+        """Estimate the time until the call at this queue position (1 is the next one) gets one of `slots`, in seconds.
+        Return None if the mean is unknown."""
         return self.mean * place / slots if self.mean is not None and slots else None
 
 
 class _Client(Generic[T]):
-    """The lines of one client. The line whose turn is next comes first."""
+    """The lines of one client, in the order of their turns."""
 
     __slots__ = ("lines", "waiting")
 
@@ -93,9 +92,10 @@ def _unknown(place: int) -> float | None:
 
 
 class FairQueue(Generic[T]):
-    """The queue of calls that wait for a free slot of a backend: at most `limit` calls, in lines per client and model.
+    """The queue of at most `limit` calls that wait for a free slot of a backend, in one line per client and model.
 
-    `until` estimates the seconds until the waiter at a position (1 is the next one) gets its slot, or returns None."""
+    `until` estimates the time until the waiter at a position (1 is the next one) gets its slot, in seconds, or returns
+    None."""
 
     def __init__(self, name: str, limit: int, until: Callable[[int], float | None] = _unknown) -> None:
         self._name = name
@@ -111,8 +111,9 @@ class FairQueue(Generic[T]):
         """Add a waiter to `line`, behind the client's other waiters.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the client already has as many waiting calls as the queue
-                has free slots. `retry_after` is the estimated time until the queue can accept a call from this client.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the client already has at least as many waiting calls as
+                the queue has free slots. `retry_after` is the estimated time until the queue can accept a call from
+                this client.
         """
         entry = self._clients.get(client)
         own = entry.waiting if entry else 0
@@ -138,9 +139,8 @@ class FairQueue(Generic[T]):
         return waiter
 
     def place(self, client: str, line: Hashable) -> int:
-        """Return the queue position that a new call would have if no other calls arrived.
-
-        1 means that the call would be the next to get a slot.
+        """Return the queue position that a new call would have if no other calls arrived. At position 1, a call is the
+        next one to get a slot.
 
         A client's n-th call waits for the first n - 1 calls of every other client, and for the n-th call of each client
         whose turn is sooner. The same applies to the lines within a client."""
@@ -154,7 +154,7 @@ class FairQueue(Generic[T]):
         return turn + _sooner({name: each.waiting for name, each in self._clients.items()}, client, turn) + 1
 
     def longest(self, most: int) -> list[tuple[str, int]]:
-        """Return up to `most` clients with the most waiting calls, with the number of their calls."""
+        """Return the `most` clients with the most waiting calls, each with the number of its calls."""
         counts = ((name, each.waiting) for name, each in self._clients.items())
         return nlargest(most, counts, key=lambda count: count[1])
 
@@ -168,8 +168,8 @@ class FairQueue(Generic[T]):
         self._removed(client, entry, line, waiters)
 
     def next(self, fits: Fits | None = None) -> Waiter[T] | None:
-        """Remove and return the waiter whose turn is next among the lines that `fits` accepts (None: all lines). Return
-        None if there is none."""
+        """Remove and return the waiter whose turn is next in the lines that `fits` accepts (None: all lines). Return
+        None if these lines contain no waiter."""
         while (found := self._first(fits)) is not None:
             client, line = found
             entry = self._clients[client]
@@ -206,15 +206,16 @@ class FairQueue(Generic[T]):
 
 
 def overloaded(text: str, seconds: float | None) -> GatewayError:
-    """Return the error for a call that exceeds the backend's capacity; `seconds` is the estimated time until capacity
+    """Return the error for a call that exceeds the backend's capacity. `seconds` is the estimated time until capacity
     is free."""
     return GatewayError(Reason.OVERLOADED.status, Reason.OVERLOADED, text, retry_after=seconds or 1.0)
 
 
 def _sooner(waiting: dict[K, int], own: K, turn: int) -> int:
-    """Return how many waiters of other owners come before waiter number `turn` (0 is the first) of `own`.
+    """Return the number of other owners' waiters that come before waiter number `turn` (0 is the first) of `own`.
 
-    `waiting` maps each owner to its number of waiters, in the order of turns. If `own` is missing there, it comes last.
+    `waiting` maps each owner to its number of waiters, in the order of turns. An owner `own` that `waiting` does not
+    contain comes last.
     """
     count, is_before = 0, True
     for name, number in waiting.items():

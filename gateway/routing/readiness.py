@@ -34,7 +34,7 @@ async def is_ready(protocol: Protocol, connector: Connector, target: Target) -> 
 async def is_any_ready(protocol: Protocol, endpoints: Iterable[Endpoint], target: Callable[[Endpoint], Target]) -> bool:
     """Return whether at least one of the endpoints is ready.
 
-    Query all endpoints in parallel. The responses do not affect their health."""
+    Query all endpoints in parallel. The responses do not affect the endpoints' health."""
     asking = [spawn(is_endpoint_ready(protocol, each, target(each))) for each in endpoints]
     try:
         for each in asyncio.as_completed(asking):
@@ -47,8 +47,8 @@ async def is_any_ready(protocol: Protocol, endpoints: Iterable[Endpoint], target
 
 
 async def is_endpoint_ready(protocol: Protocol, endpoint: Endpoint, target: Target) -> bool:
-    """Return whether the server at `endpoint` reports that it is ready. A server that is busy with a call that can take
-    hours would not respond now, so its health decides."""
+    """Return whether the server at `endpoint` reports that it is ready. If the server is busy with a call that can take
+    hours and therefore cannot respond, return the result of its health instead."""
     servers = protocol.traits.servers
     if endpoint.in_flight and (servers.one_connection or servers.runs_to_the_end):
         return endpoint.health.is_up
@@ -63,14 +63,14 @@ async def is_endpoint_ready(protocol: Protocol, endpoint: Endpoint, target: Targ
 
 
 async def probe(operation: Operation, protocol: Protocol, connector: Connector, target: Target) -> None:
-    """Ask a server whether it is live or ready (`operation` is LIVE or READY).
+    """Query whether a server is live or ready (`operation` is LIVE or READY).
 
     If the protocol has no such request, send a metadata request instead; any response to it counts as success.
 
     Raises:
         TransportError: the server is unreachable, closed the connection, or did not respond in its protocol.
         GatewayError: INTERNAL (invalid output) if the reply is malformed; UNAVAILABLE (not ready) if the server
-            responded with an error, or that it is not live or ready.
+            responded with an error, or reported that it is not live or not ready.
     """
     try:
         answer = await ask(Request(operation), protocol, connector, target)
@@ -102,8 +102,8 @@ class BackendReadiness:
     """The readiness of backends.
 
     `questions` contains a query function for each backend. The gateway calls these functions on demand, all in
-    parallel, at most once a second for any number of callers. A backend that does not respond within `wait` seconds is
-    not ready."""
+    parallel, and at most once a second, regardless of the number of callers. A backend that does not respond within
+    `wait` seconds is not ready."""
 
     def __init__(
         self,
@@ -119,8 +119,8 @@ class BackendReadiness:
         self._asking: asyncio.Task[None] | None = None
 
     async def why_not(self, rule: str) -> str:
-        """Return why the backends are not ready according to `rule` (`any`, `all` or `none` of them must be ready);
-        empty if they are ready."""
+        """Return the reason why the backends are not ready, or an empty string if they are ready. `rule` states whether
+        `any`, `all` or `none` of the backends must be ready."""
         if rule == "none" or not self._questions:
             return ""
         down = await self._not_ready()
@@ -153,14 +153,14 @@ class BackendReadiness:
 
 
 class Readiness:
-    """The readiness of listeners. A listener starts online. Clients can take it offline, for all its protocols
+    """The readiness of listeners. A listener is online at the start. Clients can take it offline for all its protocols
     together.
 
     - `ready`: True while the gateway accepts requests.
     - `switchable`: The listeners whose clients can take them offline and online. An offline listener still handles
       requests, like a real grps server.
-    - `backends`: Returns why the required backends are not ready, or an empty string. None if listeners do not depend
-      on backends.
+    - `backends`: Returns the reason why the required backends are not ready, or an empty string; None if listeners do
+      not depend on backends.
     """
 
     def __init__(
@@ -174,14 +174,15 @@ class Readiness:
         self._backends = backends
         self._offline: set[str] = set()
         self.on_switch: Callable[[str, bool], None] | None = None
-        """Called after a client has taken a listener online (True) or offline, with the listener's name."""
+        """A callback that runs after a client has taken a listener online (True) or offline (False), with the
+        listener's name."""
 
     def switch(self, listener: str, *, is_online: bool) -> None:
-        """Take a listener online or offline because another process of this gateway has done so."""
+        """Take a listener online or offline, because another process of this gateway has done the same."""
         (self._offline.discard if is_online else self._offline.add)(listener)
 
     def adopt(self, other: "Readiness") -> None:
-        """Take over the offline listeners of `other`, if their clients can still switch them."""
+        """Take over the offline listeners of `other` whose clients can still switch them."""
         self._offline |= {name for name in other._offline if name in self._switchable}
 
     def of(self, request: Request) -> bool:
@@ -191,24 +192,22 @@ class Readiness:
     async def with_backends(self, request: Request) -> Answer:
         """Return whether both the listener and the required backends are ready.
 
-        If not, return a NotReady with the reason."""
+        If they are not ready, return a NotReady with the reason."""
         if not self.of(request):
             return False
         why = await self._backends() if self._backends else ""
         return NotReady(why) if why else True
 
     def online(self, request: Request) -> bool:
-        """Take the listener online.
-
-        Raises GatewayError (PERMISSION_DENIED) if clients of this listener must not do that."""
+        """Take the listener online. Raises GatewayError (PERMISSION_DENIED) if this listener's clients have no
+        permission to switch it."""
         self._check(request)
         self._switched(request.listener, is_online=True)
         return True
 
     def offline(self, request: Request) -> bool:
-        """Take the listener offline.
-
-        Raises GatewayError (PERMISSION_DENIED) if clients of this listener must not do that."""
+        """Take the listener offline. Raises GatewayError (PERMISSION_DENIED) if this listener's clients have no
+        permission to switch it."""
         self._check(request)
         self._switched(request.listener, is_online=False)
         return True

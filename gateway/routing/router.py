@@ -1,26 +1,27 @@
-"""Chooses the route of a request. `assembly.routers` creates it; a listener calls `select` for each request.
+"""Chooses the route for a request. `assembly.routers` creates the Router, and a listener calls `select` for each
+request.
 
 The Router checks the routes in configuration order, and uses the first one whose conditions hold. A client's model
 name, such as `M-1.0.0` or `M.gradient`, is interpreted as follows:
 
-1. If a route contains exactly this name, it is the name of that model.
-2. Otherwise, if the protocol joins versions to names (grps) and the name ends in a version, there are two
-   interpretations: the model `M-1.0.0`, and version `1.0.0` of model `M`. The Router checks both, first for routes with
-   exact names, then for globs. If a glob matches both, the backend decides: the backend gets a request for the whole
-   name and, if it has no such model, a request for the version of `M`.
-3. Otherwise, if the name ends in a derivative's suffix, it is the derivative model of `M`. The Router first checks
-   routes with exact names, then globs.
-4. Otherwise, it is a plain name.
+1. If a route contains exactly this name, the name means this model.
+2. Otherwise, if the protocol joins versions to names (grps) and the name ends in a version, the name has two
+   interpretations: the model `M-1.0.0`, and version `1.0.0` of model `M`. The Router checks both interpretations, first
+   for routes with exact names, then for globs. If a glob matches both interpretations, the backend decides: it first
+   receives a request for the entire name and, if it has no such model, a request for the version of `M`.
+3. Otherwise, if the name ends in a derivative's suffix, the name means the derivative model of `M`. The Router checks
+   first routes with exact names, then globs.
+4. Otherwise, the name is a plain model name.
 
-The Router caches decisions by listener, protocol, model, version, operation and principal; a cached decision includes
+The Router caches decisions by listener, protocol, model, version, operation and principal. A cached decision includes
 the check of the principal's permissions. If a route matches by names but earlier routes have conditions on path,
-headers or input, the cache contains all of them, and they are checked in order for each request.
+headers or input, the Router caches all these routes and checks them in order for each request.
 
 If no route matches, the error suggests a similar name or the existing versions. If the servers behind a glob do not
 have the model, the error suggests a similar name that another route matches. Suggestions are models that routes name
-exactly, for the client's listener and protocol, without conditions on path, headers or input. The models behind globs
-are unknown here. Clients choose the names, so the number of lookups per error must be limited. Therefore UnknownModels
-compares names by looking up their `variants` in a table.
+exactly, for the client's listener and protocol, without conditions on path, headers or input. The Router does not know
+the models behind globs. Clients choose the names, and the number of lookups per error must therefore be limited. For
+this reason, UnknownModels compares names by looking up their `variants` in a table.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ from gateway.routing.version_names import renamed, split_version, whole_or_versi
 
 MOST_NAMES = 500
 LONGEST_SUGGESTED = 64
-"""Maximum length of a suggested name, in characters. The table contains at most MOST_NAMES names."""
+"""The maximum length of a suggested name, in characters. The table contains at most MOST_NAMES names."""
 _SHORTEST_SUGGESTED = 3
 _MOST_VERSIONS = 5
 _MOST_INPUTS = 5
@@ -58,8 +59,8 @@ class Visible:
 
 
 class UnknownModels:
-    """Creates the errors for requests that no route matches. `joined` are the protocols whose clients join a model and
-    its version into one name."""
+    """Creates the errors for requests that no route matches. `joined` contains the protocols whose clients join a model
+    and its version into one name."""
 
     def __init__(self, routes: Iterable[tuple[Conditions, Iterable[str]]], joined: frozenset[str]) -> None:
         self._routes = tuple((conditions, frozenset(protocols)) for conditions, protocols in routes)
@@ -85,7 +86,7 @@ class UnknownModels:
     ) -> str | None:
         """Return another model that the client might mean by `model`, and that the principal has permission to use.
 
-        Return None if a route names `model` itself, or if there is no similar name."""
+        Return None if a route names `model` itself, or if no name is similar."""
         visible = self._visible(listener, protocol)
         if model in visible.versions:
             return None
@@ -93,7 +94,7 @@ class UnknownModels:
         return next((name for name in names if principal is None or principal.may(operation, name, listener)), None)
 
     def _readings(self, request: Request) -> Iterator[tuple[str, str]]:
-        """Yield the models and versions that the request can mean."""
+        """Yield the possible interpretations of the request's names as a model and a version."""
         yield request.model, request.version
         split = split_version(request.model) if request.protocol in self._joined and not request.version else None
         if split:
@@ -145,8 +146,8 @@ def _without_model(operation: Operation) -> str:
 
 
 def variants(name: str) -> Iterator[str]:
-    """Yield variants of `name`, in lower case and with `_` for `-`: the whole name, and the name without each one of
-    its characters.
+    """Yield variants of `name`, in lower case and with `_` for `-`: the entire name, and for each character, the name
+    without it.
 
     Two names share a variant if they differ by one added, removed or replaced character, or by two swapped adjacent
     characters."""
@@ -186,7 +187,7 @@ def _text_for_known(model: str, version: str, versions: tuple[str, ...], request
 T = TypeVar("T")
 
 Candidate: TypeAlias = tuple[Conditions | None, Destination]
-"""A Destination, and the conditions to check for each request, which are None if names alone decide."""
+"""A Destination and the conditions to check for each request; the conditions are None if names alone decide."""
 
 _READ_FIRST = Destination(reads="match.input")
 """The reason for decoding an unread request: a route's condition depends on its content."""
@@ -194,12 +195,12 @@ _Asked: TypeAlias = tuple[str, str, str, str, Operation, Principal | None]
 """A cache key: listener, protocol, model, version, operation and principal."""
 
 MOST_CACHED = 4096
-"""Maximum number of entries in each cache. Limited because clients choose the names in the keys."""
+"""The maximum number of entries in each cache, because clients choose the names in the keys."""
 
 LONGEST_NAME = 1024
-"""The maximum length of a model's name or version, in characters. Names end up in caches, queues, paths and errors, and
-a request body could contain a name of several megabytes. Names on real servers are shorter, because file names have at
-most 255 bytes."""
+"""The maximum length of a model's name or version, in characters. The limit is necessary because names are copied to
+caches, queues, paths and errors, and a request body could contain a name of several megabytes. Names on real servers
+are shorter, because file names have at most 255 bytes."""
 
 
 def _check_length(name: str, what: str) -> None:
@@ -216,7 +217,7 @@ def _check_permission(principal: Principal | None, operation: Operation, model: 
 @frozen
 class Route:
     """A rule that assigns requests to backends if its conditions hold. It contains Destinations by client protocol:
-    `whole` for the model itself and `companions` for its derivatives.
+    `whole` for the model itself, and `companions` for its derivatives.
 
     `joins_versions` is True if the backend's protocol joins a model and its version into one name."""
 
@@ -228,7 +229,8 @@ class Route:
 
 @frozen
 class Reading:
-    """One interpretation of the names in a request: as `model`, or as its derivative model that computes `derivative`.
+    """One interpretation of the names in a request: as `model`, or as the derivative model of `model` that computes
+    `derivative`.
 
     `key` contains the names in this interpretation, with the version split off if the name contains one."""
 
@@ -244,7 +246,7 @@ class Reading:
 
 
 class Router:
-    """Finds the Destination of a Request: the one of the first matching route.
+    """Finds the Destination of a Request in the first matching route.
 
     - `routes`: The routes in configuration order.
     - `server`: The Destinations of SERVER_OPERATIONS, which do not use routes.
@@ -312,7 +314,7 @@ class Router:
     def _find(
         self, listener: str, protocol: str, model: str, version: str, operation: Operation, principal: Principal | None
     ) -> tuple[Candidate, ...]:
-        """Return the candidates that `_choose` caches. Unacceptable names raise an error, which is not cached."""
+        """Return the candidates. `_choose` caches them, but not the errors that invalid names raise."""
         _check_permission(principal, operation, model, listener)
         if operation in SERVER_OPERATIONS:
             return ((None, self._server_destination(operation)),)
@@ -336,7 +338,7 @@ class Router:
     def readings(self, key: RoutingKey) -> "tuple[Reading, ...]":
         """Return the possible interpretations of the names in `key`.
 
-        There is one interpretation, or there are two: a whole name, and a name with a version suffix."""
+        The names have either one interpretation or two: an entire name, and a name with a version suffix."""
         if self._is_named(key):
             return (Reading(key, key.model),)
         split = split_version(key.model) if key.protocol in self._joined and not key.version else None
@@ -370,7 +372,7 @@ def _keep(cache: dict[_Asked, T], asked: _Asked, found: T) -> None:
 
 
 def _destination(route: Route, readings: tuple[Reading, ...]) -> Destination | None:
-    """Return the Destination of a request with these interpretations; None if the route's conditions on names do not
+    """Return the Destination of a request with these interpretations, or None if the route's conditions on names do not
     hold."""
     whole = _read(route, readings[0])
     if len(readings) == 1:
@@ -395,7 +397,7 @@ def _read(route: Route, reading: Reading) -> Destination | None:
 def _candidates_of(
     found: Iterable[tuple[Route, Destination | None]],
 ) -> tuple[Candidate, ...]:
-    """Return the Destinations up to the first route whose conditions depend only on names, because later routes get no
+    """Return the Destinations up to the first route whose conditions depend only on names. Later routes receive no
     requests."""
     candidates: list[Candidate] = []
     for route, destination in found:

@@ -1,5 +1,5 @@
-"""Sends one attempt of a call to one endpoint, in the backend's protocol, with spans for its codec. `backend` uses
-it."""
+"""Sends one attempt of a call to one endpoint, in the backend's protocol, with spans for its codec. `backend` uses this
+module."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
@@ -25,8 +25,8 @@ from gateway.routing.targets import Targets
 
 def _with_spans(protocol: Protocol, record: Record, parent: Span, *, is_stream: bool = False) -> Protocol:
     """Return a copy of `protocol` whose `encode_request` and `decode_response` record spans in `record`, as children of
-    `parent`. All responses in a stream share one span. Messages that are relayed without decoding have no spans of
-    their own; `parent` contains their data."""
+    `parent`. All responses in a stream share one span. Messages that are relayed without decoding have no separate
+    spans; `parent` contains their data."""
     decoding = Repeated(record, "decode reply", parent) if is_stream else None
     received = 0
 
@@ -74,9 +74,8 @@ Began: TypeAlias = Callable[[Request, Endpoint], Callable[[bool], None]]
 
 
 class Sender:
-    """Makes the call attempts to the endpoints of one backend.
-
-    It determines their Targets if necessary. A Sender does not manage slots.
+    """Makes the call attempts to the endpoints of one backend, and determines the endpoints' Targets if necessary. A
+    Sender does not manage slots.
 
     `has_tls` is True if all endpoints use TLS, regardless of the schemes in their addresses."""
 
@@ -106,12 +105,12 @@ class Sender:
         return ask(request, self.protocol, endpoint, target)
 
     def to_the_end(self, began: Began, request: Request, endpoint: Endpoint) -> Awaitable[Answer]:
-        """Send like `ask`, for a server that continues a call after the client has disconnected, so the slot must stay
-        taken. The exchange runs in a separate task, which outlives the client's task. When it ends, it returns the
-        slot."""
+        """Send like `ask`, for a server that continues a call after the client has disconnected. The exchange runs in a
+        separate task, which outlives the client's task and returns the slot when it ends. Until then, the slot must
+        stay taken."""
         ended = began(request, endpoint)
         task = asyncio.get_running_loop().create_task(self.ask(request, endpoint))
-        # Register this first, so it runs before the client gets the response.
+        # Register this first: it must run before the client receives the response.
         task.add_done_callback(lambda task: ended(not task.cancelled() and task.exception() is None))
         return outlived_by(task)
 
@@ -129,7 +128,8 @@ class Sender:
     ) -> AsyncGenerator[Response, None]:
         """Return an endpoint's responses as `streaming.ask_stream` yields them.
 
-        If `passthrough` is True, they are in the protocol's passthrough form. Raises the same errors as `Targets.find`.
+        If `passthrough` is True, the responses are in the protocol's passthrough form. Raises the same errors as
+        `Targets.find`.
         """
         protocol = self.protocol.http.passthrough if passthrough else self.protocol
         connector = endpoint.passthrough if passthrough else endpoint
@@ -141,7 +141,7 @@ class Sender:
         return ask_stream(request, protocol, connector, await self.target_of(endpoint, request.deadline))
 
     async def without_slot(self, request: Request, endpoint: Endpoint) -> Answer:
-        """Send a request that takes no slot, count it, and return the response."""
+        """Send and count a request that takes no slot, and return the response."""
         endpoint.enter()
         try:
             return await self.ask(request, endpoint)
@@ -150,7 +150,7 @@ class Sender:
 
     async def to_each(self, request: Request, endpoint: Endpoint) -> Answer:
         """Send like `without_slot`, for a request that goes to all endpoints. If a different server has taken over the
-        address and rejects the request, send it once more in the form that the new server expects."""
+        address and rejects the request, send the request once more, in the form that the new server expects."""
         changes = self.targets.changes.get(endpoint, 0)
         try:
             return await self.without_slot(request, endpoint)
@@ -160,11 +160,11 @@ class Sender:
         return await self.without_slot(request, endpoint)
 
     async def target_of(self, endpoint: Endpoint, deadline: float | None = None) -> Target:
-        """Return the Target of an endpoint. Query its server type if that is unknown. Raises GatewayError."""
+        """Return the Target of an endpoint. Query its server type if the type is unknown. Raises GatewayError."""
         return self.targets.known.get(endpoint) or await self.targets.find(endpoint, deadline)
 
     async def probe(self, operation: Operation, endpoint: Endpoint) -> None:
-        """Probe one endpoint like `readiness.probe`. Its result is not recorded."""
+        """Probe one endpoint like `readiness.probe`. The result is not recorded."""
         await probe(operation, self.protocol, endpoint.connector, self.targets.of(endpoint))
 
     def _protocol_for(self, request: Request) -> Protocol:

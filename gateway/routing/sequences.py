@@ -13,9 +13,10 @@ from gateway.routing.endpoint import DrainState, Endpoint
 from gateway.routing.waiting import WaitingCalls
 
 MOST_SEQUENCES = 4096
-"""The maximum number of recorded sequences. Limited because clients choose their ids, and might never end them."""
+"""The maximum number of recorded sequences. The limit is necessary because clients choose the ids, and might never end
+their sequences."""
 LONGEST_SEQUENCE = 128
-"""The maximum length of a string `sequence_id`, in characters; same as in Triton."""
+"""The maximum length of a string `sequence_id`, in characters. Triton has the same limit."""
 
 SequenceKey: TypeAlias = tuple[str, ParameterValue]
 """The model's name and the `sequence_id`, which is a number or a string."""
@@ -45,12 +46,12 @@ class Sequences:
         self._endpoints: OrderedDict[SequenceKey, Endpoint] = OrderedDict()
 
     def endpoint(self, key: SequenceKey) -> Endpoint | None:
-        """Return the endpoint that has the sequence's state; None for a new sequence."""
+        """Return the endpoint that has the sequence's state, or None for a new sequence."""
         return self._endpoints.get(key)
 
     def place(self, request: Request, key: SequenceKey, backend: str) -> Endpoint | None:
-        """Return the endpoint for a request of the sequence; None for a new sequence. While the endpoint is draining,
-        the sequence can continue there for a limited time.
+        """Return the endpoint for a request of the sequence, or None for a new sequence. While the endpoint is
+        draining, the sequence can continue there for a limited time.
 
         Raises:
             GatewayError: FAILED_PRECONDITION if the endpoint is drained and the time for its sequences is over.
@@ -79,8 +80,8 @@ class Sequences:
         `choice`. Return the endpoint, or None if the request waits for the first endpoint.
 
         Raises:
-            GatewayError: same as `place`; also RESOURCE_EXHAUSTED (overloaded) if that endpoint has no free slot, and
-                UNAVAILABLE if there are no endpoints.
+            GatewayError: same as `place`; also RESOURCE_EXHAUSTED (overloaded) if the endpoint of the sequence has no
+                free slot, and UNAVAILABLE if the backend has no endpoints.
         """
         endpoint = self.place(request, key, choice.name)
         if endpoint is None or endpoint in tried:
@@ -102,7 +103,7 @@ class Sequences:
         return sum(each is endpoint for each in self._endpoints.values())
 
     def forget(self, endpoint: Endpoint) -> None:
-        """Forget the sequences whose state is on `endpoint`, because it gets no more calls."""
+        """Forget the sequences whose state is on `endpoint`, because the endpoint receives no more calls."""
         for key in [key for key, each in self._endpoints.items() if each is endpoint]:
             del self._endpoints[key]
 
@@ -111,7 +112,8 @@ class Sequences:
         self._endpoints |= {key: each for key, each in other._endpoints.items() if each in endpoints}
 
     def note(self, request: Request, key: SequenceKey, endpoint: Endpoint) -> None:
-        """Record that `endpoint` now has the state or, if `request` is the last one, that the sequence has ended."""
+        """Record that `endpoint` now has the sequence's state or, if `request` is the last one, that the sequence has
+        ended."""
         self._endpoints.pop(key, None)
         if request.parameters.get("sequence_end"):
             return

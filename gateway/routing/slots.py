@@ -1,8 +1,7 @@
-"""The slots of a backend: their interface, and the slots that one process manages by itself.
+"""The slots of a backend: their interface, and the implementation for slots that one process manages alone.
 
-A call that runs a model (`CALLS`) holds a slot of its endpoint until it ends. For servers that accept only one
-connection, every request holds a slot. A Backend leaves the choice of the endpoint and the waiting of calls to its
-Slots:
+A call that runs a model (`CALLS`) holds a slot of its endpoint until the call ends. For servers that accept only one
+connection, every request holds a slot. The Slots of a Backend choose the endpoint and make calls wait:
 
 | Slots | managed by |
 |---|---|
@@ -11,19 +10,20 @@ Slots:
 | `on_demand.StartedSlots` | this process, for servers that start when calls wait for them |
 | `runtime.workers.slots.SupervisedSlots` | the supervisor, for all workers together |
 
-The last three contain LocalSlots, for the endpoint state that every process has (`Slots.local`).
+The last three classes contain LocalSlots, for the endpoint state that every process has (`Slots.local`).
 
-The endpoint is chosen in these steps:
+The Slots choose the endpoint in these steps:
 
-1. A request of a sequence goes to the endpoint that has the sequence's state, and is rejected if that endpoint is full.
+1. A request of a sequence goes to the endpoint that has the sequence's state. If that endpoint is full, the request is
+   rejected.
 2. Other requests go to the endpoint that the backend's strategy chooses (`balancing`): by default, the endpoint with
    the fewest calls in flight.
 3. If all endpoints are full, the call waits in the queue. When another call ends, its slot goes to the next waiting
    call.
 
-Endpoints can be added and removed at any time. Without endpoints, calls fail immediately, because it is unknown when
-there will be one. However, if servers are started for waiting calls, by an external system (`queue.wait_for_endpoints`)
-or by the gateway (`on_demand`), calls wait in the queue for the first endpoint.
+Endpoints can be added and removed at any time. If the backend has no endpoints, calls fail immediately, because the
+gateway cannot predict when an endpoint will be added. However, if an external system (`queue.wait_for_endpoints`) or
+the gateway (`on_demand`) starts servers for waiting calls, the calls wait in the queue for the first endpoint.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -43,14 +43,13 @@ from gateway.routing.sequences import Sequences, sequence_of
 from gateway.routing.waiting import WaitingCalls
 
 Ended: TypeAlias = Callable[[bool], None]
-"""Called once at the end of a request, with True if the request got a response.
-
-It returns the request's slot, if it has one.
+"""Called once at the end of a request, with True if the request received a response. The callback returns the request's
+slot, if the request has one.
 """
 
 OwnAnswer: TypeAlias = Callable[[Request], Awaitable[Answer | None]]
-"""Returns the response to a request that is not simply sent to one endpoint, or None if the request can be sent to
-one."""
+"""Returns the response to a request that requires more than one endpoint, or None if the request can be sent to one
+endpoint."""
 
 
 class Slots(Protocol):
@@ -58,22 +57,22 @@ class Slots(Protocol):
 
     @property
     def local(self) -> "LocalSlots":
-        """The backend's endpoints as this process sees them, and the queue of calls that wait in this process."""
+        """This process's view of the backend's endpoints, and the queue of calls that wait in this process."""
 
     @property
     def answers(self) -> Mapping[Operation, OwnAnswer]:
-        """By operation, the functions for requests that are not simply sent to one endpoint, except CONTROL_OPERATIONS,
-        which go to all endpoints."""
+        """By operation, the functions for requests that require more than one endpoint. CONTROL_OPERATIONS are not
+        included, because they go to all endpoints."""
 
     def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
         """Return the endpoint for this request, excluding the endpoints in `tried`, or None if the request must wait.
 
-        If the request needs a slot, the slot is already taken. An endpoint that `request.tries` avoids is chosen only
-        if it is the only one.
+        If the request needs a slot, this method has taken the slot. It chooses an endpoint that `request.tries` avoids
+        only if no other endpoint exists.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if the endpoint of the request's sequence is full, or if
-                `tries` allows no other endpoint; UNAVAILABLE if there are no endpoints, or if all are down.
+                `tries` allows no other endpoint; UNAVAILABLE if the backend has no endpoints, or if all are down.
         """
 
     def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Awaitable[Endpoint]:
@@ -81,32 +80,33 @@ class Slots(Protocol):
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if the queue is full, or after `queue.timeout`; UNAVAILABLE if
-                there are no endpoints.
+                the backend has no endpoints.
         """
 
     def began(self, request: Request, endpoint: Endpoint) -> Ended:
-        """Record that the request is about to be sent to its endpoint. Return the callback for its end."""
+        """Record that the request is about to be sent to its endpoint. Return the callback for the end of the
+        request."""
 
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """Decide what happens to a request that failed with `error` at the last endpoint in `tried`.
+        """Decide how to continue with a request that failed with `error` at the last endpoint in `tried`.
 
-        Return None to use an endpoint that is not in `tried`, or the request to send to any endpoint. `rounds` counts
-        how often a request was returned before.
+        Return None to use an endpoint that is not in `tried`, or the request to send to any endpoint. `rounds` is the
+        number of times that this method has already returned a request.
 
         Raises:
-            GatewayError: `error`, or an error with more detail, if the gateway does not repeat the request.
+            GatewayError: the gateway does not retry the request; this is `error`, or an error with more detail.
         """
 
     async def is_ready(self) -> bool | None:
-        """Return whether the backend is ready; None if its servers must be queried."""
+        """Return whether the backend is ready, or None if its servers must be queried."""
 
     def replace(self, previous: Any) -> None:
         """Take over from the previous Slots of the backend with the same name."""
 
     def close(self) -> None:
-        """Detach from the endpoints. No requests must be in flight."""
+        """Detach from the endpoints. Call this only when no requests are in flight."""
 
 
 class LocalSlots:
@@ -145,7 +145,7 @@ class LocalSlots:
         """The number of calls that wait for the response to another call, such as a query for their model's
         metadata."""
         self.keeps_waiting = False
-        """True if calls wait even without endpoints, because a server is started for them."""
+        """True if calls wait even when the backend has no endpoints, because a server is started for them."""
         self._on_recovery: Callable[[Endpoint], None] = _nobody
         self._on_outage: Callable[[Endpoint], None] = _nobody
         self._on_disconnect: Callable[[Endpoint], None] = _nobody
@@ -155,7 +155,7 @@ class LocalSlots:
         self.on_leave: list[Callable[[Endpoint], None]] = []
         """Callbacks to run when an endpoint is removed."""
         self.on_drain: list[Callable[[Endpoint], None]] = []
-        """Callbacks to run before an endpoint stops or resumes getting calls."""
+        """Callbacks to run before an endpoint stops or resumes receiving calls."""
         on_free = self.hand_over if max_in_flight else None
         on_disconnect = self._disconnected if servers.flavors else None
         self._watches = on_free, self._recovered, self._drain_changed, self._lost, on_disconnect
@@ -182,7 +182,7 @@ class LocalSlots:
         - `on_recovery` is called when an endpoint that was down responds again, or when an endpoint's models have
           changed.
         - `on_outage` is called when a connection attempt to an endpoint fails or a connection breaks.
-        - `on_disconnect` is called when no open connection to an endpoint is left, if servers have types.
+        - `on_disconnect` is called when no open connection to an endpoint is left, if the protocol has server types.
         - `on_other_models` is called when the response to MODELS might have changed for another reason.
         """
         self._on_recovery, self._on_outage = on_recovery, on_outage
@@ -199,21 +199,20 @@ class LocalSlots:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting calls.
-
-        Without endpoints, this includes calls that wait for the response to another call."""
+        """The number of waiting calls. If the backend has no endpoints, the number includes calls that wait for the
+        response to another call."""
         return self.calls.number if self.serving else self.calls.number + self.joined
 
     def count_joined(self, change: int) -> None:
         """Add `change` to the number of calls that wait for the response to another call. `change` is negative when
-        they stop waiting."""
+        calls stop waiting."""
         self.joined += change
         if change > 0 and not self.endpoints:
             self.calls.on_wait()
 
     def is_busy(self, endpoint: Endpoint) -> bool:
-        """Return whether the endpoint is running a call and cannot respond to anything else until the call ends.
-        Only a server that takes one call at a time, or that runs each call to its end, can be busy."""
+        """Return whether the endpoint is running a call and cannot respond to other requests until the call ends. Only
+        a server that accepts one call at a time, or that runs each call to its end, can be busy."""
         return self._one_at_a_time and endpoint.in_flight > 0
 
     # --- slots ---
@@ -240,8 +239,8 @@ class LocalSlots:
         return endpoint
 
     def _preferred(self, request: Request, tried: Sequence[Endpoint], choice: EndpointChoice) -> Endpoint | None:
-        """Return the endpoint for a request whose `tries` avoid some endpoints, preferably a free one that is not left
-        out. A sequence stays where its state is."""
+        """Return the endpoint for a request whose `tries` avoid some endpoints, preferably a free endpoint that is not
+        left out. A sequence stays on the endpoint with its state."""
         tries, able, plain = request.tries, choice.endpoints, replace(request, tries=None)
         assert tries is not None
         if tries.avoided:
@@ -256,11 +255,12 @@ class LocalSlots:
         return self.free(plain, tried, choice)
 
     def no_other_is_free(self) -> GatewayError:
-        """Return the error for a request that can only use untried endpoints."""
+        """Return the error for a request that can use only untried endpoints, none of which is free."""
         return refusal(Reason.OVERLOADED, f"backend {self.name!r}: no other endpoint is free; try again later")
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
-        """See `Slots.wait`. Each waiting call gets a slot; a call that needs none returns it immediately."""
+        """See `Slots.wait`. Each waiting call gets a slot; a call that does not need the slot returns it
+        immediately."""
         needs_endpoint = not self.serving and not self.keeps_waiting
         if needs_endpoint and not self.calls.waits_for_endpoint(request):
             raise self.choice.none_there()
@@ -272,9 +272,8 @@ class LocalSlots:
         return endpoint
 
     def note_sequence(self, request: Request, endpoint: Endpoint) -> None:
-        """Record a request that has waited and got a slot of `endpoint`.
-
-        If the request belongs to a sequence, that endpoint now has the state."""
+        """Record that a request has waited for a slot and got a slot of `endpoint`. If the request belongs to a
+        sequence, that endpoint now has the sequence's state."""
         if (sequence := sequence_of(request)) is not None:
             self.sequences.note(request, sequence, endpoint)
 
@@ -293,7 +292,7 @@ class LocalSlots:
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """See `Slots.again`. Use another endpoint if nothing was sent to this one."""
+        """See `Slots.again`. Use another endpoint if the request was not sent to this one."""
         if may_try_another(error, tried, self.serving):
             return None
         raise error
@@ -303,16 +302,16 @@ class LocalSlots:
         return None
 
     def hand_over(self, endpoint: Endpoint) -> bool:
-        """Give a free slot of `endpoint` to the next waiting call. Return whether there was one."""
+        """Give a free slot of `endpoint` to the next waiting call. Return whether such a call existed."""
         return self.calls.hand_over(endpoint)
 
     # --- added and removed endpoints ---
 
     def add(self, endpoint: Endpoint) -> None:
-        """Also offer the slots of `endpoint`. Waiting calls get them immediately.
+        """Add `endpoint` and offer its slots. Waiting calls get them immediately.
 
-        If the backend had no endpoints, the new one counts as recovered, because it might have different models than
-        the last one."""
+        If the backend had no endpoints, the new endpoint counts as recovered, because it might have different models
+        than the previous one."""
         for watcher in self.on_join:
             watcher(endpoint)
         endpoint.health.used_by(self.name)
@@ -322,8 +321,8 @@ class LocalSlots:
             self._offer_all(endpoint)
 
     def remove(self, endpoint: Endpoint) -> None:
-        """Offer no more slots of `endpoint`. Calls in flight continue; its sequences lose their state. If it was the
-        last endpoint, calls in the queue fail, unless the backend waits for endpoints."""
+        """Remove `endpoint` and stop offering its slots. Calls in flight continue; the endpoint's sequences lose their
+        state. If this was the last endpoint, calls in the queue fail unless the backend waits for endpoints."""
         self._set_endpoints(tuple(each for each in self.endpoints if each is not endpoint))
         endpoint.unwatch(*self._watches)
         self.sequences.forget(endpoint)
@@ -347,7 +346,7 @@ class LocalSlots:
         self.choice.among(endpoints)
 
     def _offer_all(self, endpoint: Endpoint) -> None:
-        """Offer the slots of an endpoint that now gets calls."""
+        """Offer the slots of an endpoint that now receives calls."""
         endpoint.since = self.clock()
         if len(self.serving) == 1:
             self.calls.emptied_or_filled()
@@ -356,12 +355,12 @@ class LocalSlots:
             pass
 
     def _go_on_without_one(self) -> None:
-        """Handle an endpoint that stops getting calls."""
+        """Handle an endpoint that stops receiving calls."""
         if not self.serving:
             self.calls.emptied_or_filled()
             if self.calls.patience is None and not self.keeps_waiting:
                 self.queue.fail(self.choice.none_there)
-        for each in self.serving:  # slots might have been kept free because that endpoint was merely busy
+        for each in self.serving:  # slots might have been kept free because the lost endpoint was only busy
             while each.offer():
                 pass
 
@@ -391,7 +390,8 @@ class LocalSlots:
 def may_try_another(error: GatewayError, tried: Sequence[Endpoint], able: Sequence[Endpoint]) -> bool:
     """Return True if a request that failed with `error` can go to another endpoint in `able`.
 
-    This requires that nothing was sent to the failed endpoint, and that an endpoint in `able` is not in `tried`."""
+    Another endpoint is possible only if the request was not sent to the failed endpoint, and an endpoint in `able` is
+    not in `tried`."""
     return isinstance(error, TransportError) and not error.sent and not all(each in tried for each in able)
 
 

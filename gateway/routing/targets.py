@@ -1,12 +1,12 @@
 """Determines the Target of each endpoint in a backend, for `sending`.
 
-A Target contains the data about an endpoint that codecs need, including its server type.
+A Target contains the data about an endpoint that codecs require, including its server type.
 
 If the protocol has several server types and the configuration does not set one, the gateway queries the server's
 metadata before the first call. A different server can take over the address, for example in a new version of a
-deployment. Therefore the gateway repeats the query before the first call after an outage, and before the first call on
-a new connection if no other connection is open. It also repeats the query when the server rejects a call, because an
-outage between two calls can leave no other trace.
+deployment. Therefore, the gateway repeats the query before the first call after an outage, and before the first call on
+a new connection if no other connection is open. It also repeats the query when the server rejects a call, because the
+gateway might not notice an outage between two calls.
 """
 
 import asyncio
@@ -25,33 +25,32 @@ from gateway.core.tasks import outlived_by, spawn
 from gateway.routing.endpoint import Endpoint
 
 SECONDS_WAITED = 10.0
-"""Timeout for the metadata query, in seconds."""
+"""The time limit for the metadata query, in seconds."""
 SECONDS_CONFIRMED = 1.0
-"""Minimum time between two queries of a server because of rejected calls, and the maximum time that a rejected call, or
-the first call on a new connection, waits for the response, in seconds. Because of this minimum, clients that send
-invalid requests do not double the server's work."""
+"""The minimum time between two queries that rejected calls cause, in seconds. It prevents clients that send invalid
+requests from doubling the server's work. It is also the maximum time that a rejected call, or the first call on a new
+connection, waits for the response to a query."""
 
 SECONDS_TRUSTED = 60.0
-"""How long a reported server type is valid even if every connection to the server closes, in seconds.
-
-Some servers close the connection after each response, and must not get two requests for each call."""
+"""The time for which a reported server type stays valid even if every connection to the server closes, in seconds. Some
+servers close the connection after each response; without this time, such servers would receive two requests for each
+call."""
 
 _METADATA_REQUEST = Request(Operation.SERVER_METADATA)
 _TEMPORARY = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
-"""Errors from a server, or from a proxy in front of it, that say nothing about the server type.
+"""Errors from a server, or from a proxy in front of it, that do not depend on the server type.
 
 The gateway queries the server again later."""
 
 _NOTHING_TOLD = frozenset({Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.INTERNAL, Status.UNKNOWN})
-"""Errors that do not reveal the server type. The first two come from a server or proxy that requires credentials, which
-clients might have, but this query does not."""
+"""Errors that do not reveal the server type. The first two come from a server or proxy that requires credentials.
+Clients might have these credentials, but the query does not."""
 
 _REFUSED = frozenset({Status.INVALID_ARGUMENT, Status.NOT_FOUND, Status.UNIMPLEMENTED})
-"""Possible errors in response to a message for a different server type, from the server or its codec. The model has not
-run."""
+"""Errors that a server or its codec can return for a message for a different server type. The model has not run."""
 _BROKEN = frozenset({Status.INTERNAL, Status.UNKNOWN})
-"""Other possible errors in response to a message for a different server type, or while decoding its reply. The model
-might have run."""
+"""Other errors that a message for a different server type, or the decoding of its reply, can cause. The model might
+have run."""
 _CHANGING = CALLS | CONTROL_OPERATIONS
 """The operations that must not be repeated after an error in `_BROKEN`."""
 
@@ -79,19 +78,18 @@ class Targets:
         self._unflavored: dict[Endpoint, Target] = {}
         self._asking: dict[Endpoint, asyncio.Task[Target]] = {}
         self.known: dict[Endpoint, Target] = {}
-        """The Targets whose server type is known or not needed, by endpoint."""
+        """The Targets whose server type is known or not required, by endpoint."""
         self._last: dict[Endpoint, Target] = {}
-        """The last known Target of each server, kept even after `forget`."""
+        """The last known Target of each server. `forget` does not remove it."""
         self._asked_at: dict[Endpoint, float] = {}
-        """For each endpoint, the time when its server was last queried because it had rejected a call."""
+        """For each endpoint, the time at which its server was last queried because it had rejected a call."""
         self._reported_at: dict[Endpoint, float] = {}
-        """For each endpoint, the time when its server last responded to the query."""
+        """For each endpoint, the time at which its server last responded to the query."""
         self._doubted: set[Endpoint] = set()
         """The endpoints whose `known` Target was removed because no connection was left."""
         self.changes: dict[Endpoint, int] = {}
-        """For each endpoint, how often a different server was detected there.
-
-        Endpoints where this has never happened are missing.
+        """For each endpoint, the number of times that the gateway has detected a different server at its address.
+        Endpoints with the number 0 are omitted.
         """
         for endpoint in endpoints:
             self.add(endpoint)
@@ -104,7 +102,7 @@ class Targets:
                 self.known[endpoint] = target
 
     def remove(self, endpoint: Endpoint) -> None:
-        """Remove an endpoint. Its remaining calls can still get its Target."""
+        """Remove an endpoint. Its remaining calls can still use its Target."""
         for each in (self._unflavored, self.known, self._last, self._asked_at, self._reported_at, self.changes):
             each.pop(endpoint, None)
         self._doubted.discard(endpoint)
@@ -117,19 +115,16 @@ class Targets:
             self._doubted.discard(endpoint)
 
     def doubt(self, endpoint: Endpoint) -> None:
-        """Confirm the server type of an endpoint before its next call, because no open connection to it is left, so
-        another server might accept the next one."""
+        """Schedule a check of an endpoint's server type before its next call. No open connection to the endpoint is
+        left, and another server might accept the next connection."""
         if self._flavors and self.known.pop(endpoint, None) is not None:
             self._doubted.add(endpoint)
 
     async def has_changed(self, endpoint: Endpoint, request: Request, error: GatewayError, changes: int) -> bool:
         """Return whether to repeat `request`, which failed with `error`, because a different server has taken over the
-        address.
-
-        If its server type could explain the error, query the server. `changes` is the value of the endpoint's `changes`
-        before the call.
-
-        A request is never repeated if the model might have run."""
+        address. If a different server type could explain the error, query the server. `changes` is the value of the
+        endpoint's `changes` before the call. A request is never repeated if the model might have run and a second run
+        could do harm (`_CHANGING`)."""
         if self._flavors is None or not (error.status in _REFUSED or error.status in _BROKEN):
             return False
         if endpoint not in self._unflavored or isinstance(error, TransportError):
@@ -149,8 +144,8 @@ class Targets:
         return error.status in _REFUSED or request.operation not in _CHANGING
 
     def of(self, endpoint: Endpoint) -> Target:
-        """Return the Target of an endpoint, without the server type if that is unknown. A Target without a server type
-        is enough for requests that are the same for all types."""
+        """Return the Target of an endpoint, without the server type if the type is unknown. A Target without a server
+        type is sufficient for requests that are the same for all types."""
         if endpoint in self._doubted:
             return self._last[endpoint]
         return self.known.get(endpoint) or self._without_flavor(endpoint)
@@ -158,12 +153,12 @@ class Targets:
     async def find(self, endpoint: Endpoint, deadline: float | None = None) -> Target:
         """Return the Target of an endpoint. Query its server if the Target is not in `known`.
 
-        The gateway queries the server once for any number of waiting calls. It reserves half of the time until
-        `deadline` for another endpoint.
+        The gateway queries the server once, regardless of the number of waiting calls. It reserves half of the time
+        until `deadline` for another endpoint.
 
         Raises:
-            GatewayError: UNAVAILABLE or DEADLINE_EXCEEDED; the message contains the backend's name. The server got no
-                other request.
+            GatewayError: UNAVAILABLE or DEADLINE_EXCEEDED; the message contains the backend's name. The server received
+                no other request.
         """
         if self._flavors is None:
             return self.of(endpoint)
@@ -172,11 +167,11 @@ class Targets:
         return await self._asked(endpoint, self._flavors, deadline)
 
     async def _confirmed(self, endpoint: Endpoint, flavors: ServerTypes, deadline: float | None) -> Target:
-        """Return the Target of a doubted endpoint: the last one, unless the server reports another type now."""
+        """Return the Target of a doubted endpoint: the last one, unless the server now reports another type."""
         last = self._last[endpoint]
         if self._clock() >= self._reported_at[endpoint] + SECONDS_TRUSTED:
             try:
-                async with asyncio.timeout(SECONDS_CONFIRMED):  # a busy server might respond later, and gets the call
+                async with asyncio.timeout(SECONDS_CONFIRMED):  # a busy server might respond later: send it the call
                     return await self._asked(endpoint, flavors, deadline)
             except (GatewayError, TimeoutError):
                 pass  # the call has its own error

@@ -1,7 +1,7 @@
-"""Handles model names that can include a version: `echo-1.0.0` is version `1.0.0` of `echo`, or a model with that whole
-name.
+"""Handles model names that can include a version: `echo-1.0.0` means either version `1.0.0` of `echo`, or a model with
+this entire name.
 
-If a backend behind a glob could have either, the backend decides: it first gets a request for the whole name
+If a backend behind a glob could have either model, the backend decides: it first receives a request for the entire name
 (`whole_or_version`).
 """
 
@@ -16,7 +16,7 @@ from gateway.core.requests import Answer, Request, Response
 from gateway.core.transport import Destination
 
 _READS = "the version in the model's name"
-"""The reason for decoding requests with a version in the name: the server gets a different name."""
+"""The reason for decoding requests with a version in the name: the server receives a different name."""
 _JOINED = re.compile(r"(?s)(.+)-(v?[0-9]+(?:\.[0-9]+)*)")
 
 
@@ -27,7 +27,7 @@ def split_version(name: str) -> tuple[str, str] | None:
 
 
 def renamed(destination: Destination, model: str, version: str) -> Destination:
-    """Wrap `destination` to give requests the names `model` and `version`, and responses the client's names again."""
+    """Wrap `destination`. Requests get the names `model` and `version`, and responses get the client's names."""
     inner, responses = destination.handler, destination.stream
 
     def asked(request: Request) -> Request:
@@ -49,7 +49,7 @@ def renamed(destination: Destination, model: str, version: str) -> Destination:
 def whole_or_version(whole: Destination, split: Destination) -> Destination:
     """Return a Destination that tries `whole` first, and `split` if the backend does not have that model.
 
-    If the backend has neither, the error is about the whole name, which is the one that the client used."""
+    If the backend has neither model, the error is about the entire name, because the client used this name."""
 
     async def handler(request: Request) -> Answer:
         assert whole.handler is not None
@@ -87,9 +87,8 @@ def whole_or_version(whole: Destination, split: Destination) -> Destination:
 
 @contextmanager
 def _second_attempt(unknown: GatewayError) -> Iterator[None]:
-    """Try the name with the version.
-
-    If the backend does not have that model either, raise `unknown`, the first not-found error."""
+    """Run the body as the second attempt, for the name with the version. If the backend does not have that model
+    either, raise `unknown`, the first not-found error."""
     try:
         yield
     except GatewayError as error:

@@ -1,4 +1,4 @@
-"""Makes calls wait for a free slot of a backend, and fail after a maximum time. `LocalSlots` uses it.
+"""Makes calls wait for a free slot of a backend, and fail after a maximum time. `LocalSlots` uses this module.
 
 While a backend has no endpoints, calls wait for the first endpoint for up to `queue.wait_for_endpoints`.
 """
@@ -27,11 +27,11 @@ def _free_endpoint(request: Request) -> str:
 
 @frozen
 class Lines:
-    """How a client's calls are grouped into lines.
+    """The functions that group a client's calls into lines.
 
-    - `of`: Returns the line of a request, which similar requests share.
+    - `of`: Returns the line of a request. Similar requests share a line.
     - `fit`: Returns True if the calls in a line can use the slots of an endpoint.
-    - `awaited`: Returns, for a request that has waited too long, a sentence about the event that did not happen.
+    - `awaited`: Returns, for a request that has waited too long, a sentence about the missing event.
     """
 
     of: Callable[[Request], Hashable] = _model
@@ -42,7 +42,7 @@ class Lines:
 class WaitingCalls:
     """The waiting calls of one backend.
 
-    `slots` is the maximum number of parallel calls on each endpoint (0: no limit)."""
+    `slots` is the maximum number of parallel calls to each endpoint (0: no limit)."""
 
     def __init__(self, settings: QueueSettings, choice: EndpointChoice, slots: int, clock: Callable[[], float]) -> None:
         self._name = choice.name
@@ -51,14 +51,15 @@ class WaitingCalls:
         self._clock = clock
         self._timeout = settings.timeout
         self.patience = settings.wait_for_endpoints
-        """Maximum time that a call waits for the first endpoint, in seconds. None means that calls fail immediately."""
+        """The maximum time that a call waits for the first endpoint, in seconds. None means that calls fail
+        immediately."""
         self.queue: FairQueue[Endpoint] = FairQueue(self._name, settings.length, self.seconds_until)
         self.times = SlotTimes()
         self.lines = Lines()
         self.on_wait: Callable[[], None] = _nobody
-        """Called when a call begins to wait."""
+        """A callback that runs when a call begins to wait."""
         self.without_place = 0
-        """The number of calls that wait for an endpoint outside the queue."""
+        """The number of calls that wait outside the queue for an endpoint."""
         self._emptied_or_filled = -math.inf
 
     @property
@@ -71,7 +72,7 @@ class WaitingCalls:
         self._emptied_or_filled = self._clock()
 
     def seconds_until(self, place: int) -> float | None:
-        """Estimate the seconds until the call at this queue position (1 is the next one) gets a slot.
+        """Estimate the time until the call at this queue position (1 is the next one) gets a slot, in seconds.
 
         Return None before the first call has ended, or if the number of slots is not limited."""
         return self.times.until(place, self.slots * len(self._choice.endpoints))
@@ -86,11 +87,11 @@ class WaitingCalls:
         return 0 < self.slots <= endpoint.in_flight
 
     def hand_over(self, endpoint: Endpoint) -> bool:
-        """Give a free slot of `endpoint` to the next call, in fair order, that can use it. Return whether there was
-        one.
+        """Give a free slot of `endpoint` to the next call, in fair order, that can use it. Return whether such a call
+        existed.
 
-        An endpoint that is left out gets no call while another endpoint is merely busy and will free a slot. Otherwise
-        the failing endpoint would make all waiting calls fail, one by one."""
+        An endpoint that is left out gets no call while another endpoint is only busy, because the other endpoint will
+        free a slot. Otherwise, the failing endpoint would make all waiting calls fail one by one."""
         if not self.queue or self.is_full(endpoint) or not endpoint.takes_calls:
             return False
         if not endpoint.health.is_up:
@@ -110,7 +111,7 @@ class WaitingCalls:
         return True
 
     async def wait(self, request: Request) -> Endpoint:
-        """Wait for the request's turn. Return the endpoint whose slot it gets; the slot is already taken.
+        """Wait for the request's turn. Return the endpoint whose slot the request has taken.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if the queue is full, or after `queue.timeout`; UNAVAILABLE if
@@ -147,8 +148,8 @@ class WaitingCalls:
             note_waiting(request, self._name, place, self._clock() - joined, retry_after)
 
     async def _wait_patiently(self, waiter: Waiter[Endpoint], seconds: float) -> None:
-        """Wait until `waiter` is done: at most `seconds` for the first endpoint, and at most `queue.timeout` once there
-        are endpoints.
+        """Wait until `waiter` is done: at most `seconds` for the first endpoint, and at most `queue.timeout` after an
+        endpoint exists.
 
         Raises:
             TimeoutError: a time limit has expired.
@@ -167,7 +168,7 @@ class WaitingCalls:
 def note_waiting(request: Request, backend: str, place: int, seconds: float, retry_after: float | None = None) -> None:
     """Record that the request has waited for `seconds` seconds, starting at position `place` in the backend's queue.
 
-    `retry_after` is set if the request got no slot."""
+    `retry_after` is not None if the request got no slot."""
     note_wait(place, seconds, retry_after)
     request.record.waited(seconds, backend, place)
 

@@ -1,6 +1,5 @@
-"""Explains requests: the route of a request, the reasons why other routes do not match, and each conversion of the
-request.
+"""Explains the route of a request, the reasons why other routes do not match, and each conversion of the request.
 
 This package makes no decisions. It uses the Router, route conditions, Bridges and codecs of the running gateway.
-Explanations are values, which `text` renders for people and orjson as JSON.
+Explanations are values. `text` renders them for people, and orjson encodes them as JSON.
 """

@@ -1,4 +1,5 @@
-"""The routing decision for a request: every route in evaluation order, with the reasons why it does not match."""
+"""Describes the routing decision for a request: all routes in evaluation order, with the reasons why routes do not
+match."""
 
 from collections.abc import Iterator, Sequence
 
@@ -33,9 +34,10 @@ class RouteTried:
 
 @frozen
 class BackendNames:
-    """A backend that might get the request, and the backend's names for the model.
+    """A backend that might receive the request, and the backend's names for the model.
 
-    `role` is `backend`, `split` with a weight, or `fallback`. `error` explains why the backend cannot have this model.
+    `role` is `backend`, `split` with a weight, or `fallback`. `error` is the reason why the backend cannot have this
+    model.
     """
 
     backend: str
@@ -49,7 +51,7 @@ class BackendNames:
 @frozen
 class StepTaken:
     """A graph step: its model, the values of its inputs (`x = $theta`), and the route and backends of its requests. If
-    no route matches, `error` explains why."""
+    no route matches, `error` contains the reason."""
 
     step: str
     model: str
@@ -63,8 +65,8 @@ class StepTaken:
 class Decision:
     """The route that a request takes, or the reason why no route matches.
 
-    `readings` lists the possible interpretations of the names in the request, if the gateway changes the names. `error`
-    is the message that the client gets if no route matches."""
+    If the gateway changes the names in the request, `readings` lists their possible interpretations. `error` is the
+    message that the client receives if no route matches."""
 
     listener: str
     protocol: str
@@ -75,12 +77,12 @@ class Decision:
     route: str = ""
     backends: tuple[BackendNames, ...] = ()
     steps: tuple[StepTaken, ...] = ()
-    """The graph steps in order, if the model is a graph."""
+    """If the model is a graph, its steps in order."""
     passes_unread: bool = False
     """True if the gateway relays messages of this kind without decoding them, except messages with content that it must
     process."""
     reads: str = ""
-    """The first configuration key that makes the gateway decode the messages."""
+    """The first configuration key that requires the gateway to decode the messages."""
     readings: tuple[str, ...] = ()
     note: str = ""
     error: str = ""
@@ -89,8 +91,8 @@ class Decision:
 def decide(request: Request, config: Config, assembly: Assembly, *, passthrough: bool = False) -> Decision:
     """Return the decision for `request`.
 
-    If `passthrough` is True, only the routes with `passthrough` are evaluated; otherwise, only the other routes. If the
-    request is not decoded, only its names are evaluated."""
+    If `passthrough` is True, evaluate only the routes with `passthrough`; otherwise, evaluate only the other routes. If
+    the request is not decoded, evaluate only its names."""
     if request.unread is not None:
         request = replace(request, inputs=(), outputs=(), parameters={}, unread=None)
     decision = Decision(request.listener, request.protocol, request.operation.value, request.model, request.version)

@@ -6,8 +6,8 @@ If a request has the header or metadata `gateway-explain: 1`, the gateway record
 - `route`, `backend`, `model`, `version`: The matching route, its backend, and the backend's names for the model.
 - `routes`: The names of the other routes in evaluation order, and the reasons why they do not match.
 - `inputs`, `outputs`: `[before, after]` for each converted tensor, with the largest error of a `cast`.
-- `spans`: The request's spans in the order of their start, with `name`, `ms`, and attributes.
-- `ms`: Milliseconds since the request arrived. `tries`, `status`, `reason`: Same as in the access log.
+- `spans`: The request's spans in start order, with `name`, `ms`, and attributes.
+- `ms`: Milliseconds since the request arrived. `tries`, `status`, `reason`: The same values as in the access log.
 - `shortened`: True if the gateway omitted parts because the explanation was too long.
 """
 
@@ -40,9 +40,8 @@ _FITTED = (("fit", "inputs"), ("fit reply", "outputs"))
 
 
 class LiveExplanation:
-    """The explanation of one request: the data that is not in the request's Record.
-
-    The client needs the permissions `needed` to see the explanation."""
+    """The explanation of one request: the data that is not in the request's Record. The client must have the
+    permissions `needed` to see the explanation."""
 
     def __init__(self, needed: tuple[Permission, ...]) -> None:
         self.decision: Decision | None = None
@@ -50,7 +49,7 @@ class LiveExplanation:
         self._is_permitted = not needed
 
     def __call__(self, record: Record) -> list[tuple[bytes, bytes]]:
-        """Return the response header, or nothing if the client does not have the permissions."""
+        """Return the response header, or no headers if the client does not have the permissions."""
         return [(EXPLANATION, compact(record, self.decision))] if self._is_permitted else []
 
     def routed(self, request: Request, decision: Decision) -> None:
@@ -62,8 +61,8 @@ class LiveExplanation:
 
 
 def needed_to_explain(listener: ListenerConfig) -> tuple[Permission, ...]:
-    """Return the permissions that clients need for explanations. They apply to listeners that require credentials, and
-    to listeners whose errors do not reveal backends."""
+    """Return the permissions that explanations require. The permissions apply to listeners that require credentials,
+    and to listeners whose errors do not reveal backends."""
     needed: tuple[Permission, ...] = () if listener.auth is None else ("explain",)
     return (*needed, "details") if listener.errors.detail == "brief" else needed
 
@@ -82,7 +81,7 @@ def on_start(needed: tuple[Permission, ...] = ()) -> OnStart:
 
 
 def explaining_select(select: Select, assembly: Assembly, *, passthrough: bool = False) -> Select:
-    """Wrap `select` to also store the routing decision of requests that need an explanation."""
+    """Wrap `select` to also store the routing decision of requests that require an explanation."""
 
     def selected(request: Request) -> Destination:
         explanation = request.record.explain

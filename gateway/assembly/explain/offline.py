@@ -1,4 +1,5 @@
-"""A fully assembled gateway that sends nothing: it processes requests up to the bytes for the backend."""
+"""Assembles a complete gateway that sends no messages to backends: it processes requests up to the bytes for the
+backend."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from time import monotonic
@@ -17,7 +18,7 @@ from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import FixedFields
 
 UNKNOWN_ENDPOINT = "not-yet-discovered:1"
-"""Placeholder endpoint for a backend whose endpoints all come from `discovery`."""
+"""The placeholder endpoint for a backend whose endpoints all come from `discovery`."""
 
 
 @frozen
@@ -53,20 +54,20 @@ class NoConnector:
 def not_connected(
     address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: FixedFields = ()
 ) -> NoConnector:
-    """Return a NoConnector; has the signature of `connect`."""
+    """Return a NoConnector. This function has the signature of `connect`."""
     return NoConnector()
 
 
 def assemble(
     config: Config, connect: Connect, protocols: Mapping[str, Protocol], clock: Callable[[], float] = monotonic
 ) -> Assembly:
-    """Return the Assembly of `config`, whose backends use `protocols` over the Connectors that `connect` makes."""
+    """Return the Assembly of `config`. Its backends use `protocols` over the Connectors that `connect` creates."""
     connections = Connections(parse_address, connect)
     return Assembly(config, Environment(protocols, registry.policies(), connections, clock, INFO, lambda: True))
 
 
 def without_network(config: Config, protocols: Mapping[str, Protocol]) -> tuple[Config, tuple[Assumption, ...]]:
-    """Return `config` with assumptions instead of facts that only the network can supply."""
+    """Return `config` with assumptions instead of data that only the network can supply."""
     notes: list[Assumption] = []
     backends = {name: _assumed(name, each, protocols[each.protocol], notes) for name, each in config.backends.items()}
     routes = tuple(
@@ -95,7 +96,7 @@ def _assumed(name: str, config: BackendConfig, protocol: Protocol, notes: list[A
 
 
 def _local(policies: tuple[PolicyConfig, ...], place: str, notes: list[Assumption]) -> tuple[PolicyConfig, ...]:
-    """Return all policies except policies that keep their state on a server."""
+    """Return all policies except the ones that store their state on a server."""
     local = tuple(each for each in policies if getattr(each.settings, "redis", None) is None)
     left_out = [each for each in policies if each not in local]
     notes.extend(

@@ -1,8 +1,8 @@
-"""Converts a file with a recorded request to the Message that the listener's transport would produce.
+"""Converts a file with a recorded request to the Message that the listener's transport would create.
 
 A file contains one of the following:
 
-- A raw HTTP/1 request: head, empty line, body. Lines of the head can end with a plain line feed.
+- A raw HTTP/1 request: head, empty line, and body. Lines of the head can end with a plain line feed.
 - The bytes of one byte-stream message (MIP, brpc), or of one gRPC message without its 5-byte prefix.
 - A JSON document that describes a request, with the keys of `Document`.
 """
@@ -43,9 +43,9 @@ class Document(Documented):
     model_config = ConfigDict(extra="forbid")
 
     protocol: str = ""
-    """The protocol. HTTP requests do not need it, because the listener detects the protocol from the path."""
+    """The protocol. It is not required for HTTP requests, because the listener detects the protocol from the path."""
     listener: str = ""
-    """The listener that gets the request. Defaults to the first listener that serves its protocol."""
+    """The listener that receives the request. The default is the first listener that serves its protocol."""
     method: str = "POST"
     """The HTTP method."""
     path: str = ""
@@ -62,8 +62,8 @@ class Document(Documented):
 class Arrival:
     """A request as it arrives at the gateway.
 
-    `refused` is the reason why the transport rejects the request before a codec reads it. `notes` describe parts of the
-    file that would not be in a real request."""
+    `refused` is the reason why the transport rejects the request before a codec reads it. `notes` describes parts of
+    the file that a real request would not contain."""
 
     listener: ListenerConfig
     protocol: Protocol
@@ -94,7 +94,7 @@ def document_of(data: bytes) -> Document | None:
 def arrive(
     data: bytes, config: Config, protocols: Mapping[str, Protocol], protocol: str, listener: str, path: str
 ) -> Arrival:
-    """Return the request in `data` as it arrives at the listener that serves it.
+    """Return the request in `data`, as it arrives at the listener that serves it.
 
     Non-empty values of `protocol`, `listener` and `path` override the file.
 
@@ -121,8 +121,8 @@ def arrive(
 
 
 def _listeners(config: Config, protocols: Mapping[str, Protocol], protocol: str, name: str) -> Sequence[ListenerConfig]:
-    """Return the listeners that can get a request of this protocol. If the protocol is unknown, return all that serve
-    HTTP."""
+    """Return the listeners that can receive a request in this protocol. If the protocol is unknown, return all
+    listeners that serve HTTP."""
     named = [each for each in config.listeners if name in ("", each.name)]
     if not named:
         raise RecordingError(f"no listener {name!r}; expected {', '.join(each.name for each in config.listeners)}")
@@ -217,7 +217,7 @@ def _at(
 
 
 def _received(head: RequestHead, body: bytes, limits: Limits) -> tuple[Buffer, tuple[str, ...]]:
-    """Return the body that the gateway would read, and notes about bytes in the file that it would ignore."""
+    """Return the body that the gateway would read, and notes about bytes in the file that the gateway would ignore."""
     if head.length is None:
         chunked, at = ChunkedBody(limits.message, limits.headers), 0
         while at < len(body) and not chunked.complete:
@@ -252,7 +252,7 @@ def _grpc(
 
 
 def _uncounted(size: int) -> None:
-    """Do nothing, because an explanation does not count against memory limits."""
+    """Do nothing, because explanations do not count against memory limits."""
 
 
 def _packet(data: bytes, framing: Framing, protocol: Protocol, listener: ListenerConfig) -> Arrival:

@@ -1,4 +1,4 @@
-"""Explains one request: each processing stage up to the bytes for the backend or, if sending is enabled, up to the
+"""Explains each processing stage of one request, up to the bytes for the backend or, if sending is enabled, up to the
 response.
 
 The request goes through a complete gateway (`assemble`). A Watch wraps the codecs and Connectors of the backends and
@@ -29,12 +29,12 @@ from gateway.core.requests import Answer, Request, Response
 from gateway.core.transport import Connector, Destination, FixedFields
 
 BEGINNING = 400
-"""Maximum number of body bytes that an explanation shows."""
+"""The maximum number of body bytes that an explanation shows."""
 _HIDDEN = "***"
 SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key"})
-"""Headers whose values are masked, because users share explanations."""
+"""The headers whose values are masked, because users share explanations."""
 MOST_RESPONSES = 16
-"""Maximum number of streamed responses to read after sending the request to the backend."""
+"""The maximum number of streamed responses to read after the request was sent to the backend."""
 
 
 @frozen
@@ -78,7 +78,7 @@ class ErrorShown:
 class CallShown:
     """A message to a backend.
 
-    `reply`, `error`, and the durations after `encode` have values only if the request was sent to the backend."""
+    `reply`, `error` and the durations after `encode` have values only if the request was sent to the backend."""
 
     backend: str
     endpoint: str
@@ -93,8 +93,8 @@ class CallShown:
 
 @frozen
 class Explanation:
-    """An explanation of how the gateway processes one request, by stage. Stages that the request does not reach are
-    empty. Durations are in seconds."""
+    """An explanation of the processing of one request, by stage. Stages that the request does not reach are empty.
+    Durations are in seconds."""
 
     listener: str
     protocol: str
@@ -110,7 +110,7 @@ class Explanation:
     """The number of calls that run a model."""
     calls: tuple[CallShown, ...] = ()
     outputs: tuple[TensorChange, ...] = ()
-    """How the outputs in the response differ from the backend's outputs."""
+    """The changes from the backend's outputs to the outputs in the response."""
     sent: bool = False
     reply: MessageShown | None = None
     error: ErrorShown | None = None
@@ -137,9 +137,8 @@ class Watch:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self._awaited: dict[int, Call] = {}
-        """Calls, by the identity of the message or response that the next stage gets.
-
-        The Call keeps this object alive, so its identity stays unique."""
+        """The Calls by the identity of the message or response that the next stage receives. The identity stays unique,
+        because the Call keeps the object alive."""
         self.backend_of: Callable[[str], str] = lambda address: ""
         """Returns the name of the backend at an address."""
 
@@ -236,8 +235,8 @@ class WatchedConnector:
 
 
 async def explain(arrival: Arrival, config: Config, protocols: Mapping[str, Protocol], *, send: bool) -> Explanation:
-    """Explain how a gateway with `config` processes the request in `arrival`. If `send` is True, also send it to a
-    backend."""
+    """Explain how a gateway with `config` processes the request in `arrival`. If `send` is True, also send the request
+    to a backend."""
     watch = Watch()
     loop = asyncio.get_running_loop()
     assumed: tuple[Assumption, ...] = ()
@@ -284,7 +283,7 @@ class _Journey:
         self._request: Request | None = None
 
     async def end(self) -> Explanation:
-        """Process the request until it ends or would be sent to a backend, and return its explanation."""
+        """Process the request until it ends or is ready to be sent to a backend, and return its explanation."""
         protocol, message = self._arrival.protocol, self._arrival.message
         try:
             if self._arrival.refused is not None:
@@ -349,7 +348,7 @@ class _Journey:
     def _passing(self, message: Message, protocol: Protocol, settings: ListenerSettings) -> Request | None:
         """Return the request if the gateway relays it without decoding.
 
-        The explanation shows its content if the request can be decoded."""
+        If the request can be decoded, the explanation shows its content."""
         request = unread(message, protocol, settings)
         if request is None or self._assembly.router.select(request).relay is not protocol.relay:
             return None
@@ -380,7 +379,7 @@ class _Journey:
         return next((name for name, each in backends if address in {one.address for one in each.endpoints}), "")
 
     def _assumptions(self) -> list[str]:
-        """Return the assumptions made about the route and its backends."""
+        """Return the assumptions about the route and its backends."""
         decision = self._found.decision
         places = {decision.route, *(each.backend for each in decision.backends)} if decision else set[str]()
         return [each.text for each in self._assumed if each.place in places]
@@ -436,7 +435,7 @@ class _Journey:
         return next((each for each in self._config.routes if decision and decision.route == each.name), None)
 
     def _signature(self) -> str:
-        """Return a description of where the model's signature comes from, if the request runs the model."""
+        """If the request runs the model, return a description of the source of the model's signature."""
         route, request = self._route(), self._request
         if route is None or request is None or request.operation not in CALLS:
             return ""
@@ -509,9 +508,8 @@ def shown_message(message: Message) -> MessageShown:
 
 
 def _with_references(message: MessageShown, references: Mapping[str, str]) -> MessageShown:
-    """Return `message` with references instead of values from files or environment variables, which could be secrets.
-
-    Forms can insert such values into headers and bodies."""
+    """Return `message` with references instead of values from files or environment variables. These values could be
+    secrets, and forms can insert them into headers and bodies."""
     beginning = message.beginning
     for text, reference in references.items():
         beginning = beginning.replace(json.dumps(text), json.dumps(reference))

@@ -1,5 +1,5 @@
-"""Sends the requests of a graph's steps. They address models like client requests, in the protocol GRAPH, which has no
-wire format."""
+"""Sends the requests of a graph's steps. These requests address models like client requests, in the protocol GRAPH,
+which has no wire format."""
 
 from asyncio import CancelledError
 from collections import Counter
@@ -36,16 +36,17 @@ CONFIG = "config"
 """The parameter of an UM-Bridge call on which a model's vector sizes can depend."""
 
 _NOT_RUN = frozenset({Reason.OVERLOADED, Reason.NOT_READY, Reason.CIRCUIT_OPEN, Reason.MODEL_NOT_FOUND})
-"""Reasons of errors which mean that a call was rejected before it ran."""
+"""Error reasons that prove that a call was rejected before it ran."""
 _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.INTERNAL})
-"""Statuses with which a call might have run without a result."""
+"""Statuses of calls that might have run without a result."""
 
 
 CALLS_COUNTED, ERRORS, CANCELLED, FALLBACKS, SECONDS = "calls", "errors", "cancelled", "fallbacks", "seconds"
 """The names of a step's counters.
 
-The first four count completed calls, failed calls, calls that were cancelled because the client disconnected or another
-step failed, and calls to a `fallback` model. The last one is the total duration of all calls."""
+The first four counters count completed calls, failed calls, calls that were cancelled because the client disconnected
+or another step failed, and calls to a `fallback` model. The last counter is the total duration of all calls, in
+seconds."""
 
 _ANSWERED = ""
 """The outcome of a call that is neither ERRORS nor CANCELLED."""
@@ -56,7 +57,7 @@ class StepCalls:
 
     - `select`: Finds the destination of a step's request.
     - `is_safe`: Returns whether a call to a destination can be repeated after it was sent.
-    - `most`: Maximum number of calls for one client request, including calls of nested graphs.
+    - `most`: The maximum number of calls for one client request, including calls of nested graphs.
     """
 
     def __init__(self, select: Select, is_safe: Callable[[Destination], bool], most: int) -> None:
@@ -67,8 +68,8 @@ class StepCalls:
         """The counts of each step that was called, by step name."""
 
     def begun(self, request: Request) -> Request:
-        """Return the request to the graph, with a counter that limits the calls of its steps. Nested graphs share the
-        counter of the outermost graph."""
+        """Return the graph's request, with a counter that limits the calls of its steps. Nested graphs share the
+        outermost graph's counter."""
         if request.calls_left is not None:
             return request
         return replace_struct(request, calls_left=CallsLeft(self._most))
@@ -100,8 +101,9 @@ class StepCalls:
     def _tries(
         self, request: Request, step: GraphStep, operation: Operation, inputs: tuple[Tensor, ...]
     ) -> Iterator[tuple[Request, Destination, bool]]:
-        """Yield the requests to a step's model and its fallbacks, in order, with the destination of each, and with True
-        for the last one. If no route leads to the last one, raise a GatewayError that contains the step's name."""
+        """Yield the requests to a step's model and its fallbacks, in order. Each request comes with its destination,
+        and with True if it is the last one. If no route matches the last request, raise a GatewayError that contains
+        the step's name."""
         for at, model in enumerate((step.model, *step.fallback)):
             self._count_call(request)
             asked = _asked(request, operation, model, step, inputs)
@@ -169,7 +171,7 @@ class StepCalls:
     async def stream(
         self, request: Request, step: GraphStep, inputs: tuple[Tensor, ...]
     ) -> AsyncGenerator[Response, None]:
-        """Yield the responses of a step's model. A fallback is only called before the first response.
+        """Yield the responses of a step's model. A fallback is called only before the first response.
 
         Raises:
             GatewayError: same as `call`, possibly after some responses.
@@ -240,8 +242,9 @@ class StepCalls:
 def _asked(request: Request, operation: Operation, model: str, step: GraphStep, inputs: tuple[Tensor, ...]) -> Request:
     """Create a step's request.
 
-    From the client's request, it takes only the deadline, the headers, the address and the principal's name, so fair
-    queueing treats it like a request from that client. The step has permission for every model that the graph calls."""
+    The step's request has only the deadline, the headers, the address and the principal's name of the client's request.
+    Fair queueing therefore treats it like a request from that client. The step has permission for every model that the
+    graph calls."""
     if operation in CALLS:
         parameters = dict(step.parameters)
     else:
@@ -270,8 +273,8 @@ def _asked(request: Request, operation: Operation, model: str, step: GraphStep, 
 
 @contextmanager
 def _recorded(asked: Request, destination: Destination) -> Iterator[Request]:
-    """Yield a step's request with its own Record, which names the backend that the step calls. Its attempts and times
-    are added to the Record of the graph's request."""
+    """Yield a step's request with its own Record, which names the step's backend. At the end, add its attempts and
+    times to the Record of the graph's request."""
     of_graph = asked.record
     if of_graph is UNRECORDED:
         yield asked
@@ -295,7 +298,7 @@ def _recorded(asked: Request, destination: Destination) -> Iterator[Request]:
 
 
 async def answer_of(request: Request, destination: Destination) -> Answer:
-    """Return the response of a destination, which has a fixed response or a Handler."""
+    """Return the response of a destination, from its fixed response or its Handler."""
     if destination.local is not None:
         return destination.local(request)
     assert destination.handler is not None
@@ -308,9 +311,10 @@ def _has_run(request: Request) -> bool:
 
 
 def of_step(error: GatewayError, step: GraphStep, model: str, *, others_ran: bool = False) -> GatewayError:
-    """Return the error of a step's model, with the names of the step and the model.
+    """Return the error from a step's model, with the names of the step and the model.
 
-    `others_ran` is True if an earlier step has run, so a retry policy must not treat the request as unsent."""
+    `others_ran` is True if an earlier step has run. In this case, a retry policy must not treat the request as
+    unsent."""
     text = f"step {step.name!r} (model {model!r}): {error.message}"
     if isinstance(error, DetailedError):
         brief = f"step {step.name!r} (model {model!r}): {error.brief}"

@@ -1,14 +1,15 @@
 """Computes the derivatives of a graph by the chain rule.
 
 - GRADIENT uses reverse accumulation, from the output back to the input. For each step on the path, it makes one
-  Gradient call per pair of an output and an input. If several steps use a tensor, the results are added.
+  Gradient call per pair of output and input. If several steps use a tensor, the results are added.
 - APPLY_JACOBIAN uses forward accumulation, along the steps, with one ApplyJacobian call per pair.
-- APPLY_HESSIAN uses both. Let x' be the tangents, u the gradient with respect to the outputs of a step, J the step's
-  Jacobian, and H(u) the Hessian of its output weighted by u. The tangent of its gradient is J^T u' + H(u) x'.
+- APPLY_HESSIAN uses both. Let x' be the tangents, u the gradient with respect to a step's outputs, J the step's
+  Jacobian, and H(u) the Hessian of the step's output weighted by u. The tangent of the step's gradient is J^T u' + H(u)
+  x'.
 
 Vectors are flat, in FP64: `[N, L]` for a batch of N rows, otherwise `[L]`, as in `gateway.core.operations`. A
-GraphEvaluation computes the values at the point of the derivative, and runs only the steps that are needed for these
-values. Vectors that are 0 cause no call. `model` calls this module.
+GraphEvaluation computes the values at the point of the derivative, and runs only the steps that these values depend on.
+A vector of zeros causes no call. `model` calls this module.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -50,10 +51,10 @@ class Path:
 
 
 class ChainRule:
-    """Computes the derivatives of `output` at the values of a GraphEvaluation. `signatures` are the signatures of the
-    steps' models.
+    """Computes the derivatives of `output` at the values of a GraphEvaluation. `signatures` contains the signatures of
+    the steps' models.
 
-    `rows` is the number of rows in the request's tensors; None if they have no batch dimension."""
+    `rows` is the number of rows in the request's tensors, or None if they have no batch dimension."""
 
     def __init__(
         self, evaluation: GraphEvaluation, signatures: Mapping[str, Signature], output: Expression, rows: int | None
@@ -65,14 +66,14 @@ class ChainRule:
         self._rows = rows
 
     async def gradient(self, name: str, sens: Array) -> Array:
-        """Return the product of `sens` with the Jacobian with respect to the input `name`. Raises GatewayError."""
+        """Return the product of `sens` and the Jacobian with respect to the input `name`. Raises GatewayError."""
         path = Path(self._graph, name, self._output)
         await self._evaluate(path)
         [found] = await self._back(path, [sens], None)
         return self._or_zeros(found, name)
 
     async def jacobian(self, name: str, vector: Array) -> Array:
-        """Return the product of the Jacobian with respect to the input `name` with `vector`. Raises GatewayError."""
+        """Return the product of the Jacobian with respect to the input `name` and `vector`. Raises GatewayError."""
         path = Path(self._graph, name, self._output)
         await self._evaluate(path)
         found = self._push(self._output, path, await self._tangents(path, vector))
@@ -84,8 +85,9 @@ class ChainRule:
         return np.zeros_like(self._flat(array), np.float64)
 
     async def hessian(self, first: str, second: str, sens: Array, vector: Array) -> Array:
-        """Return the product of a Hessian with `vector`, which belongs to `second`: the Hessian of the output weighted
-        by `sens`, with respect to the inputs `first` and `second`. Raises GatewayError."""
+        """Return the product of a Hessian and `vector`, which belongs to the input `second`. The Hessian is the second
+        derivative of the output, weighted by `sens`, with respect to the inputs `first` and `second`. Raises
+        GatewayError."""
         back, forth = (Path(self._graph, each, self._output) for each in (first, second))
         await self._evaluate(back)
         await self._evaluate(forth)
@@ -94,13 +96,14 @@ class ChainRule:
         return self._or_zeros(found, first)
 
     def _or_zeros(self, found: Array | None, name: str) -> Array:
-        """Return the derivative with respect to an input: zeros if the output does not depend on it."""
+        """Return the derivative with respect to an input. The derivative is 0 if the output does not depend on the
+        input."""
         tensor = self._evaluation.tensor(Reference("", name), name)
         assert tensor is not None, "an input is not missing"
         return np.zeros_like(self._flat(tensor.array), np.float64) if found is None else found
 
     async def _evaluate(self, path: Path) -> None:
-        """Run the steps whose values are needed for the derivatives. Raises GatewayError like `GraphEvaluation.run`."""
+        """Run the steps whose values the derivatives require. Raises GatewayError like `GraphEvaluation.run`."""
         needed = list(self._needed(self._output))
         for step in path.steps.values():
             needed += step.inputs.values()
@@ -109,12 +112,12 @@ class ChainRule:
         await self._run_for(needed)
 
     async def _run_for(self, values: Iterable[Expression]) -> None:
-        """Run the steps that `values` need, as far as they have not run."""
+        """Run the steps that `values` depend on and that have not run yet."""
         steps = [name for name in self._graph.needed(values) if not self._evaluation.was_run(name)]
         await self._evaluation.run(EvaluationPlan(self._graph, steps))
 
     def _needed(self, value: Expression) -> Iterator[Expression]:
-        """Yield the values that are needed to propagate a vector through `value`."""
+        """Yield the values that propagating a vector through `value` requires."""
         if isinstance(value, Transformed) and value.transform.is_elementwise:
             for each in value.arguments:
                 yield from self._needed(each)
@@ -122,15 +125,15 @@ class ChainRule:
             yield from value.arguments
 
     async def _inputs_of(self, step: GraphStep) -> tuple[Tensor, ...] | None:
-        """Return the inputs of a step; None if the step does not run."""
+        """Return the inputs of a step, or None if the step does not run."""
         return await self._evaluation.inputs_of(step) if self._evaluation.is_taken(step) else None
 
     async def _back(self, path: Path, sens: Sequence[Array], tangents: "_Tangents | None") -> list[Array | None]:
         """Propagate `sens` backward from the output to the input.
 
-        Return the gradient and, if there are tangents, the tangent of the gradient. `bars[0]` contains the gradients at
-        the tensors on the path. With tangents, `bars[1]` contains the tangents of these gradients, to which both
-        J^T u' and H(u) x' are added."""
+        Return the gradient and, if tangents are given, the tangent of the gradient. `bars[0]` contains the gradients at
+        the tensors on the path. With tangents, `bars[1]` contains the tangents of these gradients; both J^T u' and H(u)
+        x' are added to them."""
         bars: list[dict[Place, Array]] = [{} for _ in sens]
         for bar, vector in zip(bars, sens, strict=True):
             self._add_back(self._output, vector, bar, path)
@@ -149,8 +152,8 @@ class ChainRule:
     async def _back_through(
         self, step: GraphStep, bars: Sequence[dict[Place, Array]], path: Path, tangents: "_Tangents | None"
     ) -> None:
-        """Propagate the vectors at the outputs of `step` backward to its inputs. The calls have a fixed order, in which
-        their results are added, so equal requests get equal results."""
+        """Propagate the vectors at the outputs of `step` backward to its inputs. The results are added in a fixed order
+        of the calls. Therefore, equal requests produce equal results."""
         given = await self._inputs_of(step)
         if given is None:
             return
@@ -228,7 +231,7 @@ class ChainRule:
             tangents[step.name, output] = _added(tangents.get((step.name, output)), answer)
 
     def _push(self, value: Expression, path: Path, tangents: Mapping[Place, Array]) -> Array | None:
-        """Propagate tangents forward: return the tangent of a value; None if it is 0."""
+        """Propagate tangents forward. Return the tangent of a value, or None if the tangent is 0."""
         if isinstance(value, ConstantTensor) or not path.has(value):
             return None
         if isinstance(value, Reference):

@@ -1,7 +1,6 @@
-"""Evaluates a graph for one request, and computes each value once.
-
-A step runs as soon as its inputs are available, in parallel with other steps. A step does not run, and has no outputs,
-if its condition is false, or if an input is missing because another step did not run.
+"""Evaluates a graph for one request, and computes each value once. Each step runs as soon as its inputs are available,
+in parallel with other steps. A step does not run, and has no outputs, if its condition is false or an input is missing
+because another step did not run.
 """
 
 from collections import Counter
@@ -34,14 +33,14 @@ Call: TypeAlias = Callable[[GraphStep, Operation, tuple[Tensor, ...]], Awaitable
 """Calls the model of a step. Raises a GatewayError that contains the step's name."""
 
 MIN_COUNTED = 16 * 2**10
-"""Minimum size of a tensor that is counted against memory limits, in bytes."""
+"""The minimum size of a tensor that counts against memory limits, in bytes."""
 
 
 class MemoryCounter(Protocol):
-    """Counts the bytes that this process uses, and rejects more than the limit."""
+    """Counts the bytes that this process uses, and enforces the limit."""
 
     def add(self, size: int) -> None:
-        """Add `size` bytes. Raises GatewayError (RESOURCE_EXHAUSTED, overloaded) if this exceeds the limit."""
+        """Add `size` bytes. Raises GatewayError (RESOURCE_EXHAUSTED, overloaded) if the sum exceeds the limit."""
 
     def free(self, size: int) -> None:
         """Subtract `size` bytes."""
@@ -50,8 +49,8 @@ class MemoryCounter(Protocol):
 class EvaluationPlan:
     """The order in which steps of a graph run.
 
-    `steps` must include all dependencies that have not already run. The outputs of a step are dropped after their last
-    use, unless the step is in `kept`. If `kept` is None, all outputs are kept."""
+    `steps` must include all dependencies that have not run yet. A step's outputs are dropped after their last use,
+    unless the step is in `kept`. If `kept` is None, all outputs are kept."""
 
     def __init__(self, graph: Graph, steps: Iterable[str], kept: Collection[str] | None = None) -> None:
         waits_for = graph.waits_for(steps)
@@ -88,29 +87,28 @@ class GraphEvaluation:
         self._signatures = signatures
         self._memory = memory
         self._rows = next((inputs[each.name].shape[0] for each in graph.inputs if is_batch(each.shape)), 1)
-        """The number of rows in the request. Steps whose inputs are all constants need it."""
+        """The number of rows in the request, for steps whose inputs are all constants."""
         self._held: list[int] = []
-        """The sizes that were counted, in bytes."""
+        """The counted sizes, in bytes."""
         self._is_closed = False
         self._holding = Lock()
-        """Protects the counting, because transforms of large tensors run in threads, which continue after the client
-        has disconnected."""
+        """A lock for the counting. Transforms of large tensors run in threads, which continue after the client has
+        disconnected."""
         self._outputs: dict[str, Mapping[str, Tensor]] = {}
         """The outputs of each completed step, by step name."""
         self._taken: dict[str, tuple[Tensor, ...]] = {}
         """The inputs of each completed or prepared step, if they might be needed again."""
         self._arrays: dict[int, Array] = {}
-        """The computed transforms, by identity, because two outputs can share one."""
+        """The computed transforms, by identity, because two outputs can share a transform."""
         self._users: dict[str, int] | None = None
-        """For each step, the number of other steps that still wait for its outputs.
-
-        If it is None, all outputs are kept."""
+        """For each step, the number of other steps that still wait for its outputs. If this attribute is None, all
+        outputs are kept."""
 
     def hold(self, size: int) -> None:
         """Count `size` bytes for this request.
 
-        Raises GatewayError: RESOURCE_EXHAUSTED (overloaded), or CANCELLED after `close`, because the bytes would never
-        be subtracted."""
+        Raises GatewayError: RESOURCE_EXHAUSTED (overloaded) if the limit is exceeded, or CANCELLED after `close`,
+        because the bytes would never be subtracted."""
         if size < MIN_COUNTED:
             return
         with self._holding:
@@ -131,7 +129,7 @@ class GraphEvaluation:
         """Run the steps of a plan.
 
         Raises:
-            GatewayError: the error of a step. All other steps are then cancelled.
+            GatewayError: the error of a step that failed. All other steps are then cancelled.
         """
         if plan.users is not None:
             self._users = dict(plan.users)
@@ -151,7 +149,7 @@ class GraphEvaluation:
             self._drop_unused(step)
 
     def _drop_unused(self, step: GraphStep) -> None:
-        """Drop the outputs that no other step than `step` was still waiting for."""
+        """Drop the outputs for which only `step` was still waiting."""
         assert self._users is not None
         for name in step.waits_for:
             self._users[name] -= 1
@@ -188,8 +186,8 @@ class GraphEvaluation:
         return condition.holds(element.item() if isinstance(element, np.generic) else element)
 
     async def inputs_of(self, step: GraphStep) -> tuple[Tensor, ...] | None:
-        """Return the inputs of a step; None if an input is missing. Raise GatewayError if a transform does not fit its
-        tensors."""
+        """Return the inputs of a step, or None if an input is missing. Raise GatewayError if a transform does not fit
+        its tensors."""
         known = self._taken.get(step.name)
         if known is not None:
             return known
@@ -226,8 +224,8 @@ class GraphEvaluation:
         )
 
     def _fitted(self, step: GraphStep, constant: ConstantTensor, spec: TensorSpec, rows: int) -> Tensor:
-        """Convert a constant to the datatype of the step input `spec`. If only the input has rows, repeat the constant
-        `rows` times."""
+        """Convert a constant to the datatype of the step input `spec`. If the input has rows and the constant does not,
+        repeat the constant `rows` times."""
         array = constant.array
         if spec.datatype is not BYTES and array.dtype != spec.datatype.dtype:
             try:
@@ -242,7 +240,7 @@ class GraphEvaluation:
     def streamed(self, step: GraphStep, response: Response, values: Mapping[str, Expression]) -> tuple[Tensor, ...]:
         """Return the values of one response in the stream of `step`.
 
-        All `values` must be outputs of `step`. Raise GatewayError if one is missing or contradicts the model's
+        All `values` must be outputs of `step`. Raise GatewayError if an output is missing or contradicts the model's
         metadata."""
         self._check_promised(step, response.outputs)
         self._outputs[step.name] = {each.name: each for each in response.outputs}
@@ -269,7 +267,7 @@ class GraphEvaluation:
         return found
 
     def tensor(self, value: Expression, name: str) -> Tensor | None:
-        """Return a value as a tensor named `name`; None if it is missing."""
+        """Return a value as a tensor named `name`, or None if the value is missing."""
         if isinstance(value, First):
             return next((one for each in value.arguments if (one := self.tensor(each, name)) is not None), None)
         if isinstance(value, Reference):
@@ -284,7 +282,7 @@ class GraphEvaluation:
         return replace(made, untyped=True) if isinstance(value, ConstantTensor) and made.datatype is not BYTES else made
 
     def array(self, value: Expression) -> Array | None:
-        """Return a value as an array; None if it is missing."""
+        """Return a value as an array, or None if the value is missing."""
         match value:
             case Reference():
                 found = self._referred(value)
@@ -301,7 +299,7 @@ class GraphEvaluation:
         return self._arrays[id(value)]
 
     def arguments(self, value: Transformed) -> list[Array] | None:
-        """Return the arguments of a transform as arrays; None if an argument is missing."""
+        """Return the arguments of a transform as arrays, or None if an argument is missing."""
         found = [self.array(each) for each in value.arguments]
         arrays = [each for each in found if each is not None]
         if len(arrays) < len(found):
@@ -317,9 +315,8 @@ class GraphEvaluation:
         ]
 
     def _constant(self, value: Transformed, array: Array, other: Array) -> Array:
-        """Return a constant, converted to the datatype of another argument.
-
-        It also gets that argument's shape if the transform is elementwise, otherwise its number of rows."""
+        """Return a constant, converted to the datatype of another argument. If the transform is elementwise, the
+        constant also gets that argument's shape, otherwise its number of rows."""
         try:
             if array.dtype != other.dtype and "O" not in (array.dtype.kind, other.dtype.kind):
                 array = cast(array, datatype_of(other.dtype), "the constant")
@@ -346,13 +343,13 @@ class GraphEvaluation:
             raise self._error(f"{value}: {error}", value) from error
 
     def _error(self, text: str, value: Expression) -> GatewayError:
-        """Return the error for a value that does not match. The error is the client's fault if the value depends only
-        on the request."""
+        """Return the error for a value that does not match. If the value depends only on the request, the error is the
+        client's."""
         from_steps = any(each.step for each in references(value))
         return (invalid_output if from_steps else invalid_input)(f"model {self.graph.name!r}: {text}")
 
     def chosen(self, value: First) -> Expression | None:
-        """Return the value that `first` selects; None if all values are missing."""
+        """Return the value that `first` selects, or None if all values are missing."""
         return next((each for each in value.arguments if self.array(each) is not None), None)
 
     def was_run(self, step: str) -> bool:
@@ -360,7 +357,7 @@ class GraphEvaluation:
         return step in self._outputs
 
     def is_taken(self, step: GraphStep) -> bool:
-        """Return True if a step runs. For a step with a condition, this is known only after the plan has run."""
+        """Return True if a step runs. For a step with a condition, the result is known only after the plan has run."""
         return step.when is None or step.name in self._outputs
 
     def _referred(self, reference: Reference) -> Tensor | None:
@@ -382,4 +379,4 @@ class GraphEvaluation:
 
 
 _BYTES_ELEMENT = 8
-"""Size of a reference to a BYTES element in an array, in bytes. The element itself is not copied."""
+"""The size of a reference to a BYTES element in an array, in bytes. The element itself is not copied."""

@@ -1,4 +1,4 @@
-"""The values of a graph: tensors of the request and of steps, constants, and transforms of tensors.
+"""The values in a graph: tensors of the request and the steps, constants, and transforms of tensors.
 
 | YAML | value |
 |---|---|
@@ -6,7 +6,7 @@
 | `$forward.temperature` | the output `temperature` of the step `forward` |
 | `[0.1, 0.2]`, `3`, `"text"` | a constant; `"$$x"` is the text `$x` |
 | `{sum: [$a.y, $b.y], weights: [1, 2]}` | a transform |
-| `{first: [$a.y, $b.y]}` | the first of these values that exists: steps that do not run have no outputs |
+| `{first: [$a.y, $b.y]}` | the first of these values that exists (steps that do not run have no outputs) |
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,18 +22,17 @@ from gateway.core.frozen import frozen
 from gateway.core.tensors import MAX_RANK
 
 DEEPEST = 32
-"""Maximum nesting depth of transforms, including transforms in named values."""
+"""The maximum nesting depth of transforms, including transforms in named values."""
 MOST_VALUES = 1000
-"""Maximum number of values in one value, after all names are expanded.
-
-The limit is needed because a name can refer to several values, which in turn refer to other names.
+"""The maximum number of values in one value, after all names are expanded. The limit is necessary because a name can
+refer to several values, and these values to other names.
 """
 
 
 @frozen
 class Reference:
-    """A reference to a tensor of the request (`step` is empty) or to an output of a step (its only output if `tensor`
-    is empty)."""
+    """A reference to a tensor of the request (if `step` is empty) or to an output of a step (to its only output if
+    `tensor` is empty)."""
 
     step: str
     tensor: str
@@ -44,8 +43,9 @@ class Reference:
 
 @frozen
 class ConstantTensor:
-    """A tensor in the configuration. Its numbers get the datatype of the tensor for which the constant is used. If it
-    has one dimension less than that tensor, it applies to every row of the batch."""
+    """A tensor in the configuration. Its numbers get the datatype of the step input or argument that the constant
+    provides. If the constant has one dimension less than this input or argument, it applies to every row of the
+    batch."""
 
     array: "np.ndarray[Any, Any]"
 
@@ -63,8 +63,8 @@ class ConstantTensor:
 class Transformed:
     """A transform of other values.
 
-    `name` is the transform's name in YAML. `options` are its options, as text. `place` is the path from the model to
-    it. `parts` are the distinct tensors in it."""
+    `name` is the transform's name in YAML. `options` contains its options, as text. `place` is the path from the model
+    to the transform. `parts` contains the distinct tensors in the transform."""
 
     name: str
     transform: Transform
@@ -83,7 +83,7 @@ class Transformed:
 
 @frozen
 class First:
-    """The first value in a list that exists. For `place` and `parts`, see Transformed."""
+    """The first existing value in a list. For `place` and `parts`, see Transformed."""
 
     arguments: "tuple[Expression, ...]"
     place: tuple[str | int, ...] = ()
@@ -128,7 +128,7 @@ class Names:
         self.used_values: set[str] = set()
 
     def value(self, name: str, depth: int) -> Expression:
-        """Return the value called `name` under `steps`, at nesting depth `depth`. Raise GraphError if it depends on
+        """Return the value named `name` in `steps`, at nesting depth `depth`. Raise GraphError if the value depends on
         itself."""
         if name not in self._read:
             if name in self._reading:
@@ -140,7 +140,7 @@ class Names:
         return self._read[name]
 
     def check_extent(self, value: Transformed | First) -> None:
-        """Raise GraphError if `value` contains too many values. Its arguments must be checked already."""
+        """Raise GraphError if `value` contains too many values. Its arguments must already be checked."""
         extents = [self._extents.get(id(each), (0, 1)) for each in value.arguments]
         depth, values = 1 + max(each for each, _ in extents), 1 + sum(each for _, each in extents)
         if depth > DEEPEST:
@@ -168,7 +168,7 @@ class Names:
 
 
 def read(data: object, names: Names, place: tuple[str | int, ...], depth: int = 0) -> Expression:
-    """Parse `data`, which is at `place` in the YAML, to a value.
+    """Parse `data`, which is at `place` in the YAML, and return the value.
 
     Raises:
         GraphError: `data` is not a valid value. The error's `place` is the path to the mistake.

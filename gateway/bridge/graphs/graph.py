@@ -1,9 +1,9 @@
 """Describes graphs: models that the gateway builds from other models, with steps that call models and values between
 the steps.
 
-The keys of `models:` in the configuration (GraphKeys) describe a graph. `make_graph` runs all checks that do not need
-queries to models. They find unknown names, cycles, unused steps, and values that could be missing because a step does
-not run.
+The keys of `models:` in the configuration (GraphKeys) describe a graph. `make_graph` runs all checks that do not
+require queries to models. These checks find unknown names, cycles, unused steps, and values that could be missing
+because a step does not run.
 """
 
 import re
@@ -30,10 +30,10 @@ from gateway.core.models import TensorSpec
 from gateway.core.spec_text import read_spec
 
 MOST_STEPS = 1000
-"""Maximum number of steps in a graph."""
+"""The maximum number of steps in a graph."""
 
 STEPS_AT_ONCE = 16
-"""Default maximum number of steps of one request that run in parallel."""
+"""The default maximum number of steps of one request that run in parallel."""
 
 
 Scalar: TypeAlias = bool | int | float | str
@@ -105,7 +105,7 @@ class GraphKeys:
 
 @frozen
 class Condition:
-    """The condition of a step: compares a request `parameter`, or a `value` with one element, with `to`."""
+    """The condition of a step, which compares a request `parameter`, or a `value` with one element, to `to`."""
 
     parameter: str
     value: Expression | None
@@ -113,7 +113,7 @@ class Condition:
     to: Scalar
 
     def holds(self, found: object) -> bool:
-        """Return True if the condition holds for the parameter or value `found`, which is None if it is missing."""
+        """Return True if the condition holds for `found`, which is the parameter or value, or None if it is missing."""
         return _COMPARISONS[self.comparison](found, self.to)
 
 
@@ -140,8 +140,8 @@ class GraphStep:
     - `model`, `version`: The names that a client would use.
     - `inputs`: The value of each model input, by name.
     - `parameters`: The parameters of the call.
-    - `when`: The condition, or None. The step runs if the condition holds and all of its inputs exist.
-    - `fallback`: Models to call in order if the previous model cannot respond.
+    - `when`: The condition, or None. The step runs if the condition holds and all its inputs exist.
+    - `fallback`: Models to call, in order, if the previous model cannot respond.
     """
 
     name: str
@@ -152,9 +152,9 @@ class GraphStep:
     when: Condition | None = None
     fallback: tuple[str, ...] = ()
     needs: tuple[Reference, ...] = field(init=False)
-    """The distinct tensors in its inputs and its condition."""
+    """The distinct tensors in the step's inputs and condition."""
     waits_for: frozenset[str] = field(init=False)
-    """The steps whose outputs these tensors are."""
+    """The steps that return these tensors as outputs."""
     has_transforms: bool = field(init=False)
     has_constants: bool = field(init=False)
 
@@ -190,7 +190,7 @@ class Graph:
     steps_at_once: int = STEPS_AT_ONCE
 
     def needed(self, expressions: Iterable[Expression]) -> dict[str, GraphStep]:
-        """Return the steps that are needed for these values, in the order of `steps`."""
+        """Return the steps that these values depend on, in the order of `steps`."""
         wanted = {each.step for expression in expressions for each in references(expression)}
         for name, step in reversed(list(self.steps.items())):
             if name in wanted:
@@ -198,7 +198,7 @@ class Graph:
         return {name: step for name, step in self.steps.items() if name in wanted}
 
     def waits_for(self, steps: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return, by step name, the steps on which each of `steps` depends."""
+        """Return the dependencies of each step in `steps`, by step name."""
         return {name: self.steps[name].waits_for for name in steps}
 
 
@@ -264,7 +264,7 @@ def _condition(keys: WhenKeys, names: Names, place: tuple[str | int, ...]) -> Co
 
 
 def _in_order(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
-    """Sort the steps: each step comes after the steps on which it depends.
+    """Sort the steps by dependency: each step comes after the steps on which it depends.
 
     Raise GraphError for a cycle."""
     waits_for = {name: set(step.waits_for) for name, step in steps.items()}
@@ -334,8 +334,8 @@ def _certain(graph: Graph, taken: set[str]) -> set[str]:
 
 
 def _choices(graph: Graph, certain: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of steps of which exactly one always runs: one if a tensor or parameter equals a value, the other if
-    it differs."""
+    """Yield pairs of steps of which exactly one always runs: the first if a tensor or parameter equals a value, the
+    second if it differs."""
     seen: dict[object, tuple[str, str]] = {}
     for name, step in graph.steps.items():
         when = step.when

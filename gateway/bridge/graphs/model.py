@@ -1,7 +1,8 @@
-"""GraphModel handles requests for a graph, like a backend. `assembly.graphs` creates it.
+"""GraphModel handles requests for a graph, like a backend. `assembly.routers` creates it.
 
-The gateway itself sends the requests of the steps (`calls`). They take routes like client requests, but with the
-graph's permissions instead of the client's. The steps have the client's deadline, and end when the client disconnects.
+The gateway itself sends the requests of the steps (`calls`). The requests take routes like client requests, but have
+the graph's permissions instead of the client's. The steps have the client's deadline, and end when the client
+disconnects.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ from gateway.core.tensors import Tensor
 from gateway.core.tensors import tensor as make_tensor
 
 OPERATIONS = "operations"
-"""The part of a model's metadata that contains its operations, which only derivatives need."""
+"""The part of a model's metadata that contains its operations. Only derivatives require this part."""
 
 GRAPH_TRAITS = Traits(
     Wire(derivatives=True, parameters=True),
@@ -64,7 +65,7 @@ class GraphModel:
         self._whole = self._plan(graph.outputs)
 
     async def __call__(self, request: Request) -> Answer:
-        """Return the response to a request for the graph, or for the server that the graph represents.
+        """Return the response to a request for the graph, or a request for the server that the graph represents.
 
         Raises:
             GatewayError: the error of a step, with the step's name; INVALID_ARGUMENT for unknown inputs, or inputs with
@@ -147,7 +148,8 @@ class GraphModel:
         return {each.name: self.graph.outputs[each.name] for each in request.outputs}
 
     def _inputs(self, request: Request) -> Mapping[str, Tensor]:
-        """Return the tensors of a request, by name. Raise GatewayError if they do not match the graph's inputs."""
+        """Return the tensors of a request, by name. Raise GatewayError if the tensors do not match the graph's
+        inputs."""
         given = {each.name: each for each in request.inputs}
         rows = -1
         for name, spec in self._specs.items():
@@ -204,9 +206,8 @@ class GraphModel:
         return Response((make_tensor(COMPANION_OUTPUT, found),), self.graph.name)
 
     def _differentiated(self, given: Mapping[str, Tensor], name: str, types: Types) -> str:
-        """Return the name of the output or input at the position that the index tensor `name` contains.
-
-        Raise GatewayError if that output or input is not a float tensor, and DecodeError if it does not exist."""
+        """Return the name of the output or input at the position that the index tensor `name` contains. Raise
+        GatewayError if this output or input is not a float tensor, or DecodeError if it does not exist."""
         if name == "out_wrt":
             role, specs = "output", {each: types.of(value) for each, value in self.graph.outputs.items()}
         else:
@@ -218,14 +219,14 @@ class GraphModel:
         return found
 
     def _rows(self, given: Mapping[str, Tensor]) -> int | None:
-        """Return the number of rows in the batch; None if the graph has no batch dimension."""
+        """Return the number of rows in the batch, or None if the graph has no batch dimension."""
         return next((given[each.name].shape[0] for each in self.graph.inputs if is_batch(each.shape)), None)
 
     def _vector(
         self, given: Mapping[str, Tensor], name: str, rows: int | None, of: TensorSpec | Tensor
     ) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-        """Return the vector `name`, or an empty vector if it is missing. Raise GatewayError if its length differs from
-        the length of a tensor of the type `of`."""
+        """Return the vector `name`, or an empty vector if `name` is missing. Raise GatewayError if the vector's length
+        differs from the length of a tensor of the type `of`."""
         if name not in given:
             return np.zeros(0)
         tensor = given[name]
@@ -264,7 +265,7 @@ class GraphModel:
 
 
 SECONDS_UNSURE = 1.0
-"""How long a tensor mismatch, or a failed query about a model, is stored, in seconds.
+"""The time for which a tensor mismatch, or a failed query about a model, is stored, in seconds.
 
 During this time, the call to the model itself reports the cause.
 """
@@ -275,18 +276,18 @@ Ask: TypeAlias = Callable[[Request], Coroutine[Any, Any, None]]
 
 
 class StepSignatures:
-    """Provides the types of one graph, from the signatures of its steps' models, which it queries on the same path as
-    the step calls.
+    """Provides the types of one graph, derived from the signatures of its steps' models. The queries for these
+    signatures take the same path as the step calls.
 
-    Types are queried again after SECONDS_KEPT, or after `forget`. Requests that arrive during the queries wait for the
-    same responses. The queries continue even if the first request is cancelled."""
+    The signatures are queried again after SECONDS_KEPT, or after `forget`. Requests that arrive during the queries wait
+    for the same responses. The queries continue even if the first request is cancelled."""
 
     def __init__(self, graph: Graph, calls: StepCalls, clock: Callable[[], float]) -> None:
         self._graph = graph
         self._calls = calls
         self._clock = clock
         self._until = 0.0
-        """When the stored types expire; 0 before the first query and after `forget`."""
+        """The time at which the stored types expire; 0 before the first query and after `forget`."""
         self._kept: Outcome = Types(graph, {})
         self._claimed_until = 0.0
         self._claimed: Mapping[str, Signature] = {}
@@ -310,8 +311,8 @@ class StepSignatures:
     async def types(self, request: Request) -> Types:
         """Return the types for a call of the graph.
 
-        The queries belong to `request`. The result omits models that cannot be queried, because their own calls report
-        the cause.
+        The queries belong to `request`. The result omits models that cannot be queried; the calls to these models
+        report the cause.
 
         Raises:
             GatewayError: FAILED_PRECONDITION if a tensor does not match the input that it is used for.
@@ -326,7 +327,7 @@ class StepSignatures:
         return self._kept
 
     async def _asked_for_all(self, ask: Ask, request: Request) -> None:
-        """Run the queries once for all requests that arrive in the meantime.
+        """Run the queries once for all requests that arrive before the queries end.
 
         Raises the errors of the queries, or GatewayError (DEADLINE_EXCEEDED) if the deadline of this request has
         passed."""
@@ -346,7 +347,7 @@ class StepSignatures:
             del self._asking[ask]
 
     def _is_current(self, ask: Ask, asking: "asyncio.Task[None] | None") -> bool:
-        """Return True if nothing was forgotten since a query started."""
+        """Return True if no types were forgotten since the query started."""
         return asking is not None and self._asking.get(ask) is asking
 
     def _too_late(self) -> GatewayError:
@@ -415,7 +416,8 @@ class StepSignatures:
         await run_at_once(self._graph.steps, ask, self._graph.steps_at_once)
 
     async def _tensors(self, request: Request, step: GraphStep) -> Signature:
-        """Return the inputs and outputs of a step's model; empty if it has no metadata. Raises GatewayError."""
+        """Return the inputs and outputs of a step's model, or empty lists if the model has no metadata. Raises
+        GatewayError."""
         try:
             return await self._of_step(request, step, "")
         except GatewayError as error:
@@ -424,8 +426,8 @@ class StepSignatures:
             raise
 
     async def _of_step(self, request: Request, step: GraphStep, part: str) -> Signature:
-        """Return a part of the metadata of a step's model or, if it cannot be queried, of its first fallback that
-        can."""
+        """Return a part of the metadata of a step's model. If this model cannot be queried, use the step's first
+        fallback that can."""
         models = (step.model, *step.fallback)
         for at, model in enumerate(models):
             try:

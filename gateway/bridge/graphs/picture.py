@@ -1,7 +1,7 @@
 """Draws pictures of a graph as text, DOT (Graphviz) and SVG, for the console and `gateway graph`.
 
-All three show the same Picture: boxes for the graph's inputs, steps and outputs, in columns from left to right, and an
-arrow for each tensor between two boxes. A box is to the right of all boxes on which it depends.
+All three formats show the same Picture: boxes for the graph's inputs, steps and outputs, in columns from left to right,
+and an arrow for each tensor between two boxes. A box is to the right of all boxes on which it depends.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,8 +34,8 @@ class Box:
 class Arrow:
     """A tensor that passes from the box `start` to the box `end` (names in `Picture.boxes`).
 
-    `tensor` is its name at the source. `into` is the input that it becomes, or becomes part of. `by` are the transforms
-    in between."""
+    `tensor` is the tensor's name at the source. `into` is the input that the tensor becomes, or becomes part of. `by`
+    contains the transforms in between."""
 
     start: str
     end: str
@@ -120,7 +120,7 @@ def _arrows(value: Expression, end: str, into: str, by: str = "") -> Iterator[Ar
 
 
 def as_text(graph: Graph) -> Iterator[str]:
-    """Yield the lines of a text description: the steps in order. Steps with the same number run in parallel."""
+    """Yield the lines of a text description, with the steps in order. Steps with the same number run in parallel."""
     whole = picture(graph)
     yield f"{graph.name}{f': {graph.description}' if graph.description else ''}"
     yield "inputs"
@@ -176,10 +176,11 @@ def _quoted(text: str) -> str:
 
 
 WIDTH, _LINE, _GAP_X, _GAP_Y, _MARGIN = 190, 16, 170, 26, 14
-"""Sizes in the SVG, in pixels: box width, height of a line of text, gap between columns, gap between boxes, and
-margin."""
+"""Sizes in the SVG, in pixels: the box width, the height of a line of text, the gap between columns, the gap between
+boxes, and the margin."""
 _MOST_LETTERS = 28
-"""Maximum number of characters per line in a box. Longer text is truncated there, but complete in the tooltip."""
+"""The maximum number of characters per line in a box. Longer text is truncated in the box, but complete in the
+tooltip."""
 
 _STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #1b1f24 }
@@ -212,15 +213,15 @@ def as_svg(whole: Picture) -> str:
 
 
 class PictureLayout:
-    """The positions of all boxes and arrows. An arrow that crosses columns has a lane in each of them, below the
-    boxes."""
+    """The positions of all boxes and arrows. An arrow that crosses columns has a lane below the boxes of each
+    column."""
 
     def __init__(self, whole: Picture) -> None:
         self._arrows = whole.arrows
         self._columns = {key: box.column for key, box in whole.boxes.items()}
         self._below: dict[int, int] = {}
         self.places: dict[str, tuple[int, int, int]] = {}
-        """For each box: its left edge, upper edge and height."""
+        """For each box, its left edge, upper edge and height."""
         for key, box in whole.boxes.items():
             tall = _LINE * len(list(box_lines(box))) + 12
             self.places[key] = self._left(box.column), self._free(box.column, tall), tall
@@ -244,7 +245,8 @@ class PictureLayout:
         return top
 
     def _end(self, key: str, *, leaves: bool) -> int:
-        """Return the height at which the next arrow leaves or reaches a box. Arrows are spread over the box's side."""
+        """Return the vertical position at which the next arrow leaves or reaches a box. Arrows are spread over the
+        box's side."""
         _, y, tall = self.places[key]
         count = sum((each.start if leaves else each.end) == key for each in self._arrows)
         at = self._beside[key, leaves] = self._beside.get((key, leaves), 0) + 1

@@ -12,8 +12,8 @@ K = TypeVar("K", bound=Hashable)
 class Order(Generic[K]):
     """The order of tasks, which are identified by keys.
 
-    `waits_for` maps each task to the keys on which it depends. Keys that are not in `waits_for` count as done. There
-    must be no cycles."""
+    `waits_for` maps each task to the keys on which it depends, without cycles. Keys that are not in `waits_for` count
+    as done."""
 
     def __init__(self, waits_for: Mapping[K, Set[K]]) -> None:
         self._missing = {name: len(others & waits_for.keys()) for name, others in waits_for.items()}
@@ -46,8 +46,8 @@ class Order(Generic[K]):
     async def run(self, work: Callable[[K], Awaitable[None]], most: int) -> None:
         """Run `work` for each key, at most `most` in parallel.
 
-        If a task fails, cancel all running tasks, then raise the first error. If the caller is cancelled, also cancel
-        them."""
+        If a task fails, cancel all running tasks, and then raise the first error. If the caller is cancelled, also
+        cancel all running tasks."""
         if self._chain is not None:  # a chain runs without tasks
             for name in self._chain:
                 await work(name)

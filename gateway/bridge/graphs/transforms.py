@@ -2,9 +2,9 @@
 
     {sum: [$prior.log, $likelihood.log]}      {slice: $image.boxes, axis: 1, from: 0, to: 4}
 
-A transform takes one tensor or a list of tensors, and options. All transforms with a derivative are linear, so their
-Jacobian, applied to tangents, is the function itself, and `pull` is its transpose. `{first: [...]}` is not a function
-of tensors; `expressions` handles it.
+A transform takes options and one tensor or a list of tensors. All transforms with a derivative are linear. Therefore,
+the Jacobian of such a transform, applied to tangents, is the function itself, and `pull` is its transpose. `{first:
+[...]}` is not a function of tensors; `expressions` handles it.
 """
 
 from abc import ABC, abstractmethod
@@ -25,8 +25,8 @@ Array: TypeAlias = NDArray[Any]
 
 
 class GraphError(ValueError):
-    """A mistake in the description of a graph. `place` is the path from the model to the value that `message` is
-    about."""
+    """A mistake in the description of a graph. `place` is the path from the model to the value that `message`
+    describes."""
 
     def __init__(self, message: str, *place: str | int) -> None:
         super().__init__(message)
@@ -42,17 +42,17 @@ class GraphError(ValueError):
 class Transform(ABC):
     """A pure function of tensors, applied between the steps of a graph, with its options.
 
-    `takes` is the number of tensors that it takes; None means a list of one or more."""
+    `takes` is the number of tensors that the transform takes; None means a list of one or more."""
 
     takes: ClassVar[int | None] = None
     has_derivative: ClassVar[bool] = True
     is_elementwise: ClassVar[bool] = False
-    """True if each element of the result depends only on the corresponding elements of the tensors. `pull` then needs
-    no arrays and accepts vectors of any shape."""
+    """True if each element of the result depends only on the corresponding elements of the tensors. `pull` then
+    requires no arrays and accepts vectors of any shape."""
 
     @abstractmethod
     def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
-        """Return the result's datatype and shape, in which -1 is a dimension that depends on the values.
+        """Return the result's datatype and shape. In the shape, -1 is a dimension that depends on the values.
 
         Raises:
             GraphError: the transform is not defined for tensors of these datatypes and shapes.
@@ -67,18 +67,17 @@ class Transform(ABC):
         """
 
     def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
-        """For each of `arrays`, return the product of `sens`, which has the result's shape, with the Jacobian, in the
-        array's shape."""
+        """For each of `arrays`, return the product of `sens` and the Jacobian, in the array's shape. `sens` has the
+        result's shape."""
         raise NotImplementedError
 
     def push(self, tangents: Sequence[Array]) -> Array:
-        """Return the product of the Jacobian with `tangents`, which have the tensors' shapes.
-
-        Transforms are linear, so this is the function itself."""
+        """Return the product of the Jacobian and `tangents`. The tangents have the tensors' shapes. Transforms are
+        linear; therefore, this product is the function itself, applied to the tangents."""
         return self.apply(tangents)
 
     def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
-        """Return True if each row of the result depends only on the same row of the inputs, so derivatives can be
+        """Return True if each row of the result depends only on the same row of the inputs. Derivatives can then be
         computed row by row."""
         return True
 
@@ -114,9 +113,8 @@ def _common(one: int, other: int) -> int:
 
 
 def _same_shape(specs: Sequence[TensorSpec], *, but: int = -1) -> Shape:
-    """Return the common shape of all tensors, ignoring the axis `but`.
-
-    Sizes that some tensors leave open are taken from the others."""
+    """Return the common shape of all tensors, ignoring the axis `but`. If some tensors have -1 for a size, the size
+    comes from the other tensors."""
     shape = list(specs[0].shape)
     for each in specs[1:]:
         fits = len(each.shape) == len(shape) and all(
@@ -131,7 +129,7 @@ def _same_shape(specs: Sequence[TensorSpec], *, but: int = -1) -> Shape:
 
 @frozen
 class Reshape(Transform):
-    """The same elements in a different shape. One size can be -1; it is then computed from the number of elements."""
+    """The same elements in a different shape. One size can be -1, and is then computed from the number of elements."""
 
     takes = 1
     shape: tuple[int, ...]
@@ -158,7 +156,7 @@ class Reshape(Transform):
 
 @frozen
 class Cast(Transform):
-    """The same numbers in a different datatype. Numbers that it cannot represent cause an error."""
+    """The same numbers in a different datatype. Numbers that this datatype cannot represent cause an error."""
 
     takes = 1
     is_elementwise = True
@@ -239,7 +237,7 @@ class Stack(Transform):
 
 @frozen
 class Slice(Transform):
-    """A slice of an axis, from `begin` up to but excluding `end`. Negative numbers count from the end."""
+    """A slice of an axis, from `begin` (inclusive) to `end` (exclusive). Negative numbers count from the end."""
 
     takes = 1
     axis: int = 0
@@ -352,12 +350,12 @@ class Mean(Sum):
 
 
 def _wide(array: Array) -> Array:
-    """Convert two-byte floats (FP16 and BF16) to FP32, so a sum is rounded only once."""
+    """Convert two-byte floats (FP16 and BF16) to FP32, to round a sum only once."""
     return array.astype(np.float32) if _is_float(array) and array.dtype.itemsize == 2 else array
 
 
 def _added(one: Array, other: Array) -> Array:
-    """Return the sum. Raise GraphError if it exceeds the range of an integer datatype."""
+    """Return the sum. Raise GraphError if the sum exceeds the range of an integer datatype."""
     result: Array = one + other
     if result.dtype.kind == "i":
         wrapped = ((one ^ result) & (other ^ result)) < 0
@@ -372,7 +370,7 @@ def _added(one: Array, other: Array) -> Array:
 
 @frozen
 class SumOver(Transform):
-    """The sum of one tensor over an axis, which is removed."""
+    """The sum of one tensor over an axis. The axis is removed."""
 
     takes = 1
     axis: int = 0
@@ -405,7 +403,7 @@ class SumOver(Transform):
 
 @frozen
 class MeanOver(SumOver):
-    """The mean of one tensor over an axis, which is removed."""
+    """The mean of one tensor over an axis. The axis is removed."""
 
     def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
         if specs[0].datatype.kind is not Kind.FLOAT:
@@ -417,7 +415,7 @@ class MeanOver(SumOver):
 
 
 def _total(array: Array, axis: int) -> Array:
-    """Return the sum of integers over an axis. Raise GraphError if it exceeds the range of their datatype."""
+    """Return the sum of integers over an axis. Raise GraphError if the sum exceeds the range of their datatype."""
     wide = np.int64 if array.dtype.kind == "i" else np.uint64
     # Python integers are exact but slow, so use them only for sums that, computed with doubles, are near the bounds.
     if np.abs(array.astype(np.float64)).sum(axis).max(initial=0) < _EXACT_IN_64_BITS:
@@ -431,7 +429,8 @@ def _total(array: Array, axis: int) -> Array:
 
 
 _EXACT_IN_64_BITS = 2.0**62
-"""Sums of integers below this value fit in 64 bits, signed or unsigned, however the double was rounded."""
+"""If the sum of the integers' absolute values, computed as a double, is below this value, the exact sum of the integers
+fits in 64 bits, signed or unsigned."""
 
 
 @frozen
@@ -542,6 +541,6 @@ TRANSFORMS: Mapping[str, Callable[[Mapping[str, object]], Transform]] = {
     "vote": _made(Vote),
     "argmax": _made(Argmax, axis=_integer),
 }
-"""By the name in YAML, the function that creates a transform from its options. It raises GraphError for unknown
+"""The functions that create a transform from its options, by the name in YAML. They raise GraphError for unknown
 options.
 """

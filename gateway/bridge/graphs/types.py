@@ -20,9 +20,10 @@ class UnknownSignatureError(GraphError):
 
 
 class Types:
-    """The types in a graph. `signatures` contains, by step, the signature of the model that the step calls.
+    """The types in a graph. `signatures` contains the signatures of the models that the steps call, by step.
 
-    Steps whose models' inputs and outputs are unknown are missing there; their tensors cannot be checked."""
+    `signatures` does not contain steps whose models have unknown inputs and outputs. The tensors of these steps cannot
+    be checked."""
 
     def __init__(self, graph: Graph, signatures: Mapping[str, Signature]) -> None:
         self.graph = graph
@@ -88,8 +89,8 @@ class Types:
     def arguments(self, expression: Transformed) -> list[TensorSpec]:
         """Return the datatypes and shapes of a transform's arguments.
 
-        Constants get the datatype of the other arguments. They also get the shape of these arguments if the transform
-        is elementwise, otherwise their number of rows."""
+        Constants get the datatype of the other arguments. If the transform is elementwise, constants also get the shape
+        of these arguments, otherwise their number of rows."""
         specs = [self.of(each, expression.place) for each in expression.arguments]
         pairs = list(zip(specs, expression.arguments, strict=True))
         others = [spec for spec, each in pairs if not isinstance(each, ConstantTensor)]
@@ -104,7 +105,7 @@ class Types:
 
     def check(self) -> None:
         """Raise GraphError if a tensor does not match the input that it is used for, or if the graph mixes batch rows
-        although its `derivatives` do not allow that."""
+        although its `derivatives` do not allow mixing."""
         for step in self.graph.steps.values():
             self._check_step(step)
         for name, value in self.graph.outputs.items():
@@ -113,9 +114,8 @@ class Types:
             self._check_rows()
 
     def _check_rows(self) -> None:
-        """Raise GraphError if the types show that the value of a row depends on other rows.
-
-        This matters because finite differences use the rows of one batch as points."""
+        """Raise GraphError if the types show that the value of a row depends on other rows. Rows must be independent,
+        because finite differences use the rows of one batch as points."""
         for step in self.graph.steps.values():
             self._check_rows_of(step)
             for value in step.inputs.values():
@@ -149,7 +149,7 @@ class Types:
                 raise GraphError(text, *expression.place, expression.name)
 
     def _known(self, value: Expression, place: tuple[str | int, ...]) -> TensorSpec | None:
-        """Return the type of a value; None if it is unknown. Raises GraphError like `of`."""
+        """Return the type of a value, or None if the type is unknown. Raises GraphError like `of`."""
         try:
             return self.of(value, place)
         except UnknownSignatureError:
@@ -204,9 +204,8 @@ class Types:
                 raise UnknownSignatureError(_unknown_tensors(step), "steps", name)
 
     def _has(self, operation: Operation) -> bool:
-        """Return True if the derivative exists for all float outputs with respect to all float inputs.
-
-        For batches, it must exist row by row."""
+        """Return True if the derivative of every float output exists with respect to every float input. For batches,
+        the derivative must exist row by row."""
         inputs = [each for each in self.graph.inputs if _is_float(each)]
         outputs = [each for each in self.graph.outputs.values() if _is_float(self.of(each))]
         has_rows = any(is_batch(each.shape) for each in self.graph.inputs)
@@ -223,8 +222,8 @@ class Types:
         )
 
     def _has_derivative(self, step: GraphStep, operation: Operation, has_rows: bool) -> bool:
-        """Return True if a step, whose outputs depend on the graph's inputs, has the derivatives that are needed for
-        the graph's derivative."""
+        """Return True if a step, whose outputs depend on the graph's inputs, has the derivatives that the graph's
+        derivative requires."""
         signature = self.signatures.get(step.name)
         return (
             signature is not None
@@ -234,9 +233,8 @@ class Types:
         )
 
     def _is_differentiable(self, expression: Expression, has_rows: bool) -> bool:
-        """Return True if a value is a differentiable function of its tensors.
-
-        If `has_rows` is True, it must be differentiable row by row."""
+        """Return True if a value is a differentiable function of its tensors. If `has_rows` is True, the function must
+        be differentiable row by row."""
         match expression:
             case Transformed() if self._depends(expression):
                 specs = self.arguments(expression)
@@ -292,11 +290,11 @@ _NEEDED = {
     Operation.APPLY_JACOBIAN: {Operation.APPLY_JACOBIAN},
     Operation.APPLY_HESSIAN: {Operation.GRADIENT, Operation.APPLY_JACOBIAN, Operation.APPLY_HESSIAN},
 }
-"""For each derivative of a graph, the derivatives of its steps that are needed."""
+"""For each derivative of a graph, the required derivatives of its steps."""
 
 
 def _constant(constant: ConstantTensor, other: TensorSpec, *, in_its_shape: bool) -> TensorSpec:
-    """Return the type that a constant gets next to an argument of the type `other`."""
+    """Return the type that a constant gets from an argument of the type `other`."""
     shape = constant.array.shape
     datatype = other.datatype if _may_be(constant, other.datatype) else datatype_of(constant.array.dtype)
     behind = other.shape[len(other.shape) - len(shape) :] if len(shape) <= len(other.shape) else None
@@ -324,7 +322,7 @@ def _may_be(constant: ConstantTensor, datatype: Datatype) -> bool:
 
 
 def _check_fits(spec: TensorSpec, wanted: TensorSpec, value: Expression, place: tuple[str | int, ...]) -> None:
-    """Raise GraphError if a value with the type `spec` cannot be the input `wanted` of a step."""
+    """Raise GraphError if a value of the type `spec` cannot be the input `wanted` of a step."""
     if isinstance(value, ConstantTensor):
         fits = _may_be(value, wanted.datatype)
         shape = spec.shape if len(spec.shape) == len(wanted.shape) else (-1, *spec.shape)

@@ -1,4 +1,4 @@
-"""The loads that model servers report, for the strategy `least_load`.
+"""Loads that model servers report, for the strategy `least_load`.
 
 - `reported`: The reported loads of one backend's endpoints, with their ages.
 - `prometheus`: Parses the samples of a Prometheus page, and computes the load from them: from one gauge, or from

@@ -6,8 +6,8 @@
 | HTTP, `endpoint-load-metrics-bin` | base64 of the protobuf message |
 | gRPC, trailing metadata `endpoint-load-metrics-bin` | the protobuf message `xds.data.orca.v3.OrcaLoadReport` |
 
-Triton and vLLM send the header if a request has `endpoint-load-metrics-format: text` (or `json`). A report is read as
-one flat map: keys of nested maps get the name of their field as a prefix, like in the text form.
+Triton and vLLM send the header if a request has `endpoint-load-metrics-format: text` (or `json`). The gateway reads a
+report as one flat map: the keys of a nested map have the name of the map's field as a prefix, like in the text form.
 """  # noqa: E501
 
 import base64
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 REQUEST_HEADER = (b"endpoint-load-metrics-format", b"text")
-"""The request header that asks a server for a report in its HTTP reply."""
+"""The request header that requests a report in the server's HTTP reply."""
 HEADER, BINARY_HEADER = "endpoint-load-metrics", "endpoint-load-metrics-bin"
 LONGEST = 8192
 """The maximum size of a report, in bytes."""
@@ -44,13 +44,13 @@ _SNAKE = {
     "applicationUtilization": "application_utilization", "requestCost": "request_cost",
     "namedMetrics": "named_metrics",
 }  # fmt: skip
-"""The field names in the protobuf JSON mapping."""
+"""The report's field names in the protobuf JSON mapping, with the names in the text form."""
 _PREFERRED = ("application_utilization", "cpu_utilization", "named_metrics.kv_cache_utilization")
 
 
 def report(headers: Headers, *, over_grpc: bool = False) -> Mapping[str, float]:
     """Return the report in the headers of a reply or, if `over_grpc` is True, in its trailing metadata, whose values
-    are already bytes. The keys are the same as in the text form. Without a report, the map is empty.
+    are already bytes. The result has the keys of the text form. If the reply has no report, the result is empty.
 
     Raises:
         DecodeError: the report is malformed, contains a key twice, or is larger than LONGEST bytes.
@@ -78,8 +78,8 @@ def load_in(found: Mapping[str, float], metric: str) -> float | None:
     """Return the load in a report: the value of `metric`.
 
     If `metric` is empty, return the first value above 0 among the application utilization, the CPU utilization (gRFC
-    A58), and the cache utilization of a language model (Triton). Return None if all are 0 or missing, which protobuf
-    does not distinguish."""
+    A58), and the cache utilization of a language model (Triton). Return None if all these values are 0 or missing;
+    protobuf does not distinguish the two."""
     if metric:
         value = found.get(metric)
     else:
@@ -170,13 +170,13 @@ def _double(message: Buffer, at: int) -> float:
 
 
 PAUSE = 60.0
-"""How long the gateway ignores a server's reports after a malformed report, in seconds."""
+"""The time for which the gateway ignores a server's reports after a malformed report, in seconds."""
 
 
 class LoadReports:
     """Records the loads in the replies from all current endpoints of `choice`.
 
-    The load is the value of `metric` in each report or, if `metric` is empty, the value that `orca.load` prefers."""
+    The load is the value of `metric` in each report or, if `metric` is empty, the value that `load_in` prefers."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class LoadReports:
             self._loads.forget(endpoint)
 
     def note(self, endpoint: Endpoint, reply: Message) -> None:
-        """Record the load in a reply from `endpoint`, if there is one. Log and ignore malformed reports."""
+        """Record the load in a reply from `endpoint`, if the reply has a report. Log and ignore malformed reports."""
         if self._paused and self._paused.get(endpoint, 0.0) > self._clock():
             return
         try:

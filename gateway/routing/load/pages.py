@@ -1,8 +1,8 @@
 """Periodically fetches the metrics pages of a backend's servers, and records the loads in them.
 
-Fetching a page takes no slot, passes no policies, and does not affect the server's health. If the gateway cannot fetch
-or read a page, it logs this once per outage and tries less and less often (up to MOST_SECONDS). During this time, the
-strategy uses the calls in flight.
+A fetch takes no slot, passes through no policies, and does not affect the server's health. If the gateway cannot fetch
+or read a page, it logs the failure once per outage, and tries again at increasing intervals (up to MOST_SECONDS).
+During this time, the strategy uses the calls in flight.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ from gateway.routing.load.reported import Measure, ReportedLoads
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 4 * 2**20
-"""The maximum size of a page, in bytes. This size is enough for a Triton server with five thousand models."""
+"""The maximum size of a page, in bytes. This limit is sufficient for a Triton server with five thousand models."""
 MOST_SECONDS = 60.0
 """The maximum time between two attempts after failures, in seconds."""
 JITTER = 0.1
-"""Random jitter of each wait, as a fraction of the interval."""
+"""The random jitter of each wait, as a fraction of the interval."""
 
 _HEADERS = Headers(((b"accept", b"text/plain"),))
 
 
 @frozen
 class Asked:
-    """An endpoint whose page arrived at the time `at`, and the number of calls in flight there during the fetch (the
-    mean of the numbers before and after it)."""
+    """An endpoint whose page arrived at the time `at`, and the number of its calls in flight during the fetch (the mean
+    of the numbers before and after the fetch)."""
 
     endpoint: Endpoint
     at: float
@@ -50,7 +50,7 @@ class PageMeter(typing.Protocol):
 
     def steps(self, page: bytes, asked: "Asked", loads: ReportedLoads) -> Generator[None, None, None]:
         """Record the load of an endpoint from a page, in short steps between which other tasks can run. Raises
-        DecodeError."""
+        DecodeError if the page is malformed."""
 
 
 class TritonPageMeter:
@@ -93,10 +93,10 @@ class Page:
 
 @frozen
 class Asking:
-    """Settings for fetching pages.
+    """The settings for fetching pages.
 
-    - `page`: Returns the Page of an endpoint, or raises ValueError if the endpoint does not have one.
-    - `meter`: Creates its PageMeter.
+    - `page`: Returns the Page of an endpoint, or raises ValueError if the endpoint has no page.
+    - `meter`: Creates the PageMeter of an endpoint.
     - `interval`: The time between two fetches, in seconds.
     - `timeout`: The time limit for one fetch, in seconds.
     """
@@ -120,7 +120,7 @@ class _Server:
 
 class LoadPages:
     """Fetches the pages of the backend's current endpoints, and records their loads. At most one fetch per endpoint is
-    in progress. `randomly` returns numbers from 0 to 1."""
+    in progress. `randomly` returns random numbers from 0 to 1."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class LoadPages:
             await asyncio.sleep(self.round())
 
     def round(self) -> float:
-        """Fetch the pages that are due. Return the seconds until the next round."""
+        """Fetch the pages that are due. Return the time until the next round, in seconds."""
         now, following = self._clock(), self._clock() + self._asking.interval
         endpoints = self._backend.endpoints
         for gone in self._servers.keys() - set(endpoints):
@@ -181,8 +181,8 @@ class LoadPages:
         return following - now
 
     def _begun(self, endpoint: Endpoint, now: float) -> _Server:
-        """Add a new endpoint. All new endpoints are fetched immediately and in parallel, because calls do not wait for
-        loads."""
+        """Add a new endpoint. The pages of all new endpoints are fetched immediately and in parallel, because calls do
+        not wait for loads."""
         server = self._servers[endpoint] = _Server(self._asking.page(endpoint), self._asking.meter(), now)
         return server
 
@@ -209,7 +209,7 @@ class LoadPages:
             server.task = None
 
     async def _why_not(self, endpoint: Endpoint, server: _Server) -> str:
-        """Fetch once. Return an empty string if the load was recorded, otherwise the reason why not."""
+        """Fetch once. Return an empty string if the load was recorded, otherwise the reason for the failure."""
         page, before = server.page, endpoint.in_flight
         try:
             async with asyncio.timeout(self._asking.timeout):

@@ -1,15 +1,15 @@
 """Parses the samples of a Prometheus page in the text format 0.0.4, or in the part of OpenMetrics that is identical.
 
-It also reads the load from them: from one gauge of any page, or from the metrics of Triton. The code is pure.
+It also computes the load from these samples: from one gauge of any page, or from Triton's metrics. The code is pure.
 
     # TYPE nv_gpu_utilization gauge
     nv_gpu_utilization{gpu_uuid="GPU-1"} 0.25 1700000000000
 
-Only the lines of the given metrics are parsed; other lines are skipped. So the cost of a large page depends mainly on
-the number of these lines.
+Only the lines of the given metrics are parsed; other lines are skipped. The cost of a large page therefore depends
+mainly on the number of parsed lines.
 
-The load of a Triton server is computed from successive pages, with these metrics (see "Metrics" in Triton's user
-guide), summed over all models and versions:
+The load of a Triton server is computed from these metrics of successive pages (see "Metrics" in Triton's user guide),
+summed over all models and versions:
 
 | metric | kind | meaning |
 |---|---|---|
@@ -17,16 +17,16 @@ guide), summed over all models and versions:
 | `nv_inference_request_success` | counter | requests answered |
 | `nv_inference_request_duration_us` | counter | total duration of these requests, in microseconds |
 | `nv_inference_queue_duration_us` | counter | the part of that duration spent in the queue, in microseconds |
-| `nv_gpu_utilization` | gauge, for every GPU | the fraction of time in which it was busy, 0 to 1 |
+| `nv_gpu_utilization` | gauge, for every GPU | the fraction of time in which the GPU was busy, 0 to 1 |
 
 Work is the total duration minus the time in the queue. Between two pages, the work divided by the number of answered
 requests is the time per call, and the work divided by the elapsed time is the number of calls that ran in parallel
 (Little's law).
 
-The load is the number of pending plus running calls. The number of running calls is the maximum of three values: this
-gateway's calls that are not waiting, the calls that ran in parallel, and the busy fraction of the GPUs, which other
-processes might use, too. The server does not report the number of its model instances, so the mean number of calls that
-run while others wait serves as its capacity.
+The load is the number of pending plus running calls. The number of running calls is the maximum of three values: the
+number of this gateway's calls that are not waiting, the number of calls that ran in parallel, and the busy fraction of
+the GPUs. (Other processes might also use the GPUs.) The server does not report the number of its model instances.
+Therefore, its capacity is the mean number of calls that run while others wait.
 """
 
 import math
@@ -42,7 +42,7 @@ LONGEST_LINE = 8192
 """The maximum length of a parsed line, in bytes."""
 MOST_SAMPLES = 50_000
 """The maximum number of samples of the given metrics in one page. A server with five thousand models has thirty
-thousand.
+thousand samples.
 """
 
 # The labels, the value, a timestamp, and an OpenMetrics exemplar. Go's ParseFloat accepts more number formats, but no
@@ -73,13 +73,13 @@ def is_counter(page: bytes, name: str) -> bool:
 
 
 def samples(page: bytes, names: Iterable[str]) -> Iterator[PageSample]:
-    """Yield the samples of the metrics in `names`, one metric after the other.
+    """Yield the samples of the metrics in `names`, metric by metric.
 
-    Each sample takes microseconds, so the caller can let other tasks run between samples.
+    Parsing a sample takes microseconds, and the caller can let other tasks run between samples.
 
     Raises:
-        DecodeError: a line of these metrics is malformed, longer than LONGEST_LINE, or has a value that is not finite;
-            or there are more than MOST_SAMPLES samples.
+        DecodeError: a line of these metrics is malformed, is longer than LONGEST_LINE, or has a value that is not
+            finite; or the page has more than MOST_SAMPLES samples.
     """
     left = MOST_SAMPLES
     for name in names:
@@ -140,11 +140,11 @@ def _unescaped(found: "re.Match[str]") -> str:
 
 
 def read_gauge(page: bytes, metric: str, labels: Mapping[str, str]) -> Generator[None, None, float]:
-    """Return the load in `page`, which is at least 0. Works in steps, between which other tasks can run.
+    """Return the load in `page`, a nonnegative number. The generator works in steps, between which other tasks can run.
 
     Raises:
-        DecodeError: same as `samples`; also if the page contains no such sample, if the metric is a counter
-            (which only grows), or if the sum is below 0.
+        DecodeError: same as `samples`; also if the page contains no sample of the metric, if the metric is a counter
+            (which only grows), or if the sum is negative.
     """
     if is_counter(page, metric):
         raise DecodeError(f"{metric} is a counter, which only grows; a gauge is wanted")
@@ -174,14 +174,14 @@ METRICS = (PENDING, ANSWERED, TOOK, WAITED, GPU)
 
 MICRO = 1e-6
 CALLS = 500.0
-"""The time per call is the mean over about this number of recent calls.
-
-With fewer calls, the mean would depend too much on chance.
+"""The approximate number of recent calls over which the time per call is averaged. With fewer calls, the mean would
+depend too much on chance.
 """
 FADING_SECONDS = 170.0
-"""The weight of call times also decays with time, to 37 percent in this number of seconds.
+"""The time in which the weight of call times decays to 37 percent, in seconds.
 
-This way, a server that gets no calls because its last calls were slow eventually counts like the others again.
+As a result, a server that receives no calls because its last calls were slow eventually counts like the other servers
+again.
 """
 LEARNED = 0.2
 """The weight of each new page in the estimate of the number of calls that run in parallel."""
@@ -216,8 +216,8 @@ def read_triton(page: bytes) -> Generator[None, None, TritonPage]:
 
 @frozen
 class TritonLoad:
-    """A server's current calls, the number that can run in parallel (1 or more), and, as decaying sums, its answered
-    calls and their seconds of work."""
+    """A server's current calls, the number of calls that can run in parallel (1 or more), and, as decaying sums, the
+    answered calls and their seconds of work."""
 
     calls: float
     at_once: float
@@ -237,7 +237,8 @@ class TritonMeter:
         self._at_once = 1.0
 
     def load(self, page: TritonPage, at: float, in_flight: float) -> TritonLoad:
-        """Return the load from a page that arrived at the time `at`, when this gateway had `in_flight` calls there."""
+        """Return the load from a page that arrived at the time `at`, when this gateway had `in_flight` calls on the
+        server."""
         self._add(page, at)
         # Average over a long time, because a call of ten seconds counts fully in the second in which it ends.
         ran = self._busy / self._passed if self._passed else 0.0

@@ -1,17 +1,18 @@
-"""Stores the loads that the servers of one backend report, with their ages and the numbers of calls in flight at the
-time.
+"""Stores the loads that the servers of one backend report, with the time of each report and the number of calls in
+flight at that time.
 
-Servers report different measures. Each measure is converted to three numbers, which `ReportedLoad.with_call` combines:
+Servers report different measures. The gateway converts each measure to three numbers, which `ReportedLoad.with_call`
+combines:
 
 | reported | load | per_call | alone |
 |---|---|---|---|
 | time: number of calls, seconds per call, number of calls that run in parallel | calls * per_call | seconds / parallel calls | seconds |
-| calls: the number of waiting or running calls | that number, at least this gateway's own calls | 1 | 1 |
+| calls: the number of waiting or running calls | this number, but at least the number of this gateway's calls | 1 | 1 |
 | use: the fraction of a processor, a GPU or a cache that is in use | calls in flight * per_call | use / calls answered per second | per_call |
 
-Use does not reveal a queue: a server with a hundred waiting calls is as busy as a server with two. Therefore the use
-only determines how much of the server one call per second takes (like gRFC A58), and the number of calls comes from
-the calls in flight.
+Use does not reveal a queue: a server with a hundred waiting calls is as busy as a server with two. Therefore, the use
+determines only the share of the server that one call per second takes (like gRFC A58). The number of calls is the
+number of calls in flight.
 """  # noqa: E501
 
 import typing
@@ -22,14 +23,14 @@ from typing import Literal, TypeAlias
 from gateway.core.frozen import frozen
 
 DOUBT = 20.0
-"""The mean call time of one server includes this number of assumed calls that take the mean time of all servers.
-Otherwise, a server that has answered three long calls would count as slow."""
+"""A server's mean call time includes this number of assumed calls, which take the mean time of all servers. Without
+them, a server that has answered three long calls would count as slow."""
 HALF_SECONDS = 3.0
 """The half-life of a server's reported uses, in seconds."""
 
 
 Measure: TypeAlias = Literal["calls", "use"]
-"""The meaning of a number that a server reports (see the table above)."""
+"""The meaning of a number that a server reports (see the table in the module docstring)."""
 
 
 class Answers(typing.Protocol):
@@ -65,8 +66,8 @@ class ReportedLoad:
     at: float
 
     def with_call(self, in_flight: int, weight: float = 1.0) -> float:
-        """Return the load with one more call if this gateway has `in_flight` calls there now: `alone`, plus the
-        remaining load divided by `weight`."""
+        """Return the server's load with one more call: `alone`, plus the remaining load divided by `weight`.
+        `in_flight` is the number of calls that this gateway now has on the server."""
         beyond = self.load + self.per_call * (in_flight - self.in_flight + 1) - self.alone
         return self.alone + beyond / weight if beyond > 0 else self.alone
 
@@ -82,18 +83,19 @@ class ReportedLoads:
         self._sum = 0.0
         """The sum of `per_call` over all endpoints."""
         self._times: dict[Hashable, tuple[float, float]] = {}
-        """For each endpoint: the number of calls with a known time, and their total time in seconds."""
+        """For each endpoint, the number of calls with a known time, and their total time in seconds."""
         self._calls, self._seconds = 0.0, 0.0
         """The sums of `_times` over all endpoints."""
 
     @property
     def oldest(self) -> float:
-        """Reports from before this time are stale."""
+        """The time before which reports are stale."""
         return self._clock() - self._stale
 
     @property
     def usual_call(self) -> float:
-        """The load per call for a server without a report: the mean of the other servers, or 1 if there are none."""
+        """The load per call for a server without a report: the mean of the other servers, or 1 if no server has
+        reported."""
         return self._sum / len(self._told) if self._told and self._sum > 0 else 1.0
 
     def last(self, endpoint: Hashable) -> ReportedLoad | None:
@@ -106,9 +108,9 @@ class ReportedLoads:
         return None if told is None or told.at < self.oldest else told
 
     def note_time(self, endpoint: Loaded, calls: float, at_once: float, answered: float, seconds: float) -> None:
-        """Record that the server has `calls` calls, of which `at_once` (1 or more) run in parallel.
+        """Record that the server has `calls` calls, and that `at_once` (1 or more) of them run in parallel.
 
-        The `answered` calls took `seconds` seconds in total, not counting waiting time. The load stays unknown until at
+        The `answered` calls took `seconds` seconds in total, without waiting time. The load stays unknown until at
         least one server has answered a call."""
         self._count(endpoint, answered, seconds)
         if self._calls <= 0 or self._seconds <= 0:
@@ -124,11 +126,11 @@ class ReportedLoads:
             self.note_use(endpoint, load)
 
     def note_calls(self, endpoint: Loaded, calls: float) -> None:
-        """Record the number of calls that the server has, from all clients."""
+        """Record the number of calls that the server has from all clients."""
         self._note(endpoint, max(calls, endpoint.in_flight), 1.0, 1.0)
 
     def note_use(self, endpoint: Loaded, use: float) -> None:
-        """Record the server's use, which is 0 or more, in any unit.
+        """Record the server's use, a nonnegative number in any unit.
 
         The load stays unknown until the server has answered calls."""
         known = self._uses.get(endpoint)
@@ -171,8 +173,8 @@ class _Use:
         self._used, self._calls = 0.0, 0.0
 
     def add(self, use: float, answers: int, at: float) -> float | None:
-        """Add the interval since the last report. Return the use that one call per second causes, or None while it is
-        unknown."""
+        """Add the interval since the last report. Return the use that one call per second causes, or None while this
+        use is unknown."""
         passed = at - self._at
         if passed > 0:
             kept = 0.5 ** (passed / HALF_SECONDS)

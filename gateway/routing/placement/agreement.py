@@ -1,13 +1,15 @@
-"""Coordinates several gateways in front of the same servers when they load models.
+"""Coordinates the model loads of several gateways in front of the same servers.
 
 Without a shared store, the gateways use rendezvous hashing (Thaler and Ravishankar, "Using name-based mappings to
-increase hit rates"). Each gateway sorts the servers for a model by a hash of both names, so all gateways get the same
-order. A server that joins or leaves changes the order for only a small fraction of the models.
+increase hit rates"). For each model, every gateway sorts the servers by a hash of the model's and the server's name. As
+a result, all gateways get the same order. A server that joins or leaves changes the order for only a small fraction of
+the models.
 
 With Redis or Valkey, a gateway holds a lease on a model's name while it loads the model. A lease is a key whose value
-is the gateway's name, valid for LEASE_SECONDS. The gateway renews it during the load, so the lease of a gateway that
-has stopped expires soon. A gateway that finds another gateway's lease waits until the lease has ended, and then queries
-the servers for the model again. While Redis does not respond, each gateway decides alone, by rendezvous hashing.
+is the gateway's name, and which expires after LEASE_SECONDS unless the gateway renews it during the load. If a gateway
+stops, its lease therefore expires soon. A gateway that finds another gateway's lease waits until that lease has ended,
+and then queries the servers for the model again. While Redis does not respond, each gateway decides alone, by
+rendezvous hashing.
 """
 
 import asyncio
@@ -27,28 +29,28 @@ log = logging.getLogger(__name__)
 def rendezvous(model: str, address: str) -> int:
     """Return the weight of a server for a model.
 
-    If several servers are equally suitable, the one with the largest weight gets the model."""
+    If several servers are equally suitable, the server with the largest weight loads the model."""
     joined = f"{model}\0{address}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(joined, digest_size=8).digest(), "big")
 
 
 class LoadCoordinator(Protocol):
-    """Decides which of the gateways in front of the same servers loads a model."""
+    """Decides which one of several gateways in front of the same servers loads a model."""
 
     @property
     def is_shared(self) -> bool:
-        """True if other gateways also claim models. Another gateway might then have loaded a model just before this
-        gateway claimed it."""
+        """True if other gateways also claim models. In this case, another gateway might have loaded a model shortly
+        before this gateway claimed it."""
 
     async def claim(self, model: str, address: str) -> bool:
-        """Return whether this gateway can load the model on the server at `address` now. If so, no other gateway loads
-        it on any server until `release`."""
+        """Return whether this gateway can load the model on the server at `address` now. If it can, no other gateway
+        loads the model on any server until `release`."""
 
     async def release(self, model: str, address: str) -> None:
         """Release the claim after the load has ended."""
 
     async def close(self) -> None:
-        """Close the LoadCoordinator. It must make no more claims."""
+        """Close the LoadCoordinator. Do not call `claim` afterward."""
 
 
 class LocalCoordinator:
@@ -76,14 +78,14 @@ T = TypeVar("T")
 SECONDS = 0.5
 """The maximum time that a load waits for a response from Redis, in seconds."""
 PAUSE = 5.0
-"""How long the gateway stops using Redis after Redis did not respond, in seconds."""
+"""The time for which the gateway stops using Redis after Redis did not respond, in seconds."""
 LEASE_SECONDS = 15.0
 RENEWED_SECONDS = 5.0
 LOOK_SECONDS = 0.25
 """The interval between two checks of another gateway's lease, in seconds."""
 PATIENCE_SECONDS = 10.0
-"""How long a gateway waits for another gateway's lease to end before it queries the servers for their models, in
-seconds."""
+"""The maximum time that a gateway waits for another gateway's lease to end before it queries the servers for their
+models, in seconds."""
 
 _LEASE = round(LEASE_SECONDS * 1000)
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
@@ -109,7 +111,7 @@ class RedisClient(Protocol):
 class RedisAgreement:
     """A LoadCoordinator that uses leases.
 
-    `fleet` is a name that all gateways in front of the same servers share, and that other groups do not use."""
+    `fleet` is a name that all gateways in front of the same servers share and that no other group uses."""
 
     is_shared = True
 
@@ -127,13 +129,13 @@ class RedisAgreement:
         self._name = token_hex(8)
         self._renewals: dict[str, asyncio.Task[None]] = {}
         self._asks_from = 0.0
-        """The gateway does not use Redis before this time."""
+        """The time before which the gateway does not use Redis."""
         self._fails = False
 
     async def claim(self, model: str, address: str) -> bool:
         """Return whether this gateway can load the model now.
 
-        The result is False if another gateway has held the lease, because that gateway might have loaded the model.
+        If another gateway has held the lease, the result is False, because that gateway might have loaded the model.
         While Redis does not respond, the result is always True."""
         key, value = self._key(model), f"{self._name} {address}"
         taken = await self._asked(lambda: self._client.set(key, value, px=_LEASE, nx=True), default=True)

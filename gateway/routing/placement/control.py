@@ -11,12 +11,14 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.inventory import Inventory
 
 FIRST_LOOK = 0.05
-"""The delay before the first check that a model is unloaded, in seconds. It doubles each time, up to LONGEST_LOOK."""
+"""The delay before the first check that a model is unloaded, in seconds. The delay doubles with each check, up to
+LONGEST_LOOK."""
 LONGEST_LOOK = 1.0
 
 
 class ModelControl:
-    """Controls the models on one backend's servers. `timeout` is how long a server can take, in seconds."""
+    """Controls the models on one backend's servers. `timeout` is the time limit for a server to load or unload a model,
+    in seconds."""
 
     def __init__(self, protocol: Protocol, inventory: Inventory, timeout: float, clock: Callable[[], float]) -> None:
         self._protocol = protocol
@@ -25,7 +27,7 @@ class ModelControl:
         self._clock = clock
 
     async def ask(self, request: ControlRequest, endpoint: Endpoint) -> None:
-        """Ask a server to load or unload a model.
+        """Send a server a request to load or unload a model.
 
         Raises:
             GatewayError: the server's error, or DEADLINE_EXCEEDED if the server does not respond in time.
@@ -44,10 +46,11 @@ class ModelControl:
 
     async def until_gone(self, model: str, endpoint: Endpoint, sleep: Callable[[float], Awaitable[None]]) -> None:
         """Wait until a server lists a model as unloaded. The wait is necessary because servers can respond before they
-        have unloaded it.
+        have unloaded the model.
 
         Raises:
-            GatewayError: same as `Inventory.of`; DEADLINE_EXCEEDED if the server still has the model.
+            GatewayError: same as `Inventory.of`; also DEADLINE_EXCEEDED if the server still has the model at the time
+                limit.
         """
         wait, until = FIRST_LOOK, self._clock() + self._timeout
         while True:

@@ -1,7 +1,7 @@
 """Queries servers for their models, in each server's protocol.
 
-If a server can list its models, it is queried for the list. If it cannot (TensorFlow Serving), it is queried for each
-model that routes name. A server with a single model (GraphPipe) is queried for that model's name.
+If a server can list its models, the gateway queries this list. If the server cannot (TensorFlow Serving), the gateway
+queries each model that routes name. If the server has a single model (GraphPipe), the gateway queries the model's name.
 
 InventoryRefresher queries the endpoints of one backend when they join or return, periodically, and on request.
 SignatureComparison compares the signatures that different servers report for the same model, and logs differences,
@@ -60,7 +60,7 @@ class Inventory:
 
         Raises:
             GatewayError: the server is unreachable, does not respond in time, or sends a malformed response.
-                UNIMPLEMENTED if it cannot list its models and no route names a model exactly.
+                UNIMPLEMENTED if the server cannot list its models and no route names a model exactly.
         """
         target = await self.target(endpoint)
         endpoint.enter()
@@ -131,7 +131,8 @@ class Inventory:
 def stock_of(entries: Iterable[ModelEntry], *, tells_states: bool) -> ServerInventory:
     """Return the ServerInventory of a server that lists these models.
 
-    `tells_states` is True if the server reports states, so a model without a state is not loaded."""
+    `tells_states` is True if the server reports the states of its models; a model without a state is then not
+    loaded."""
     held: dict[str, list[str]] = {}
     changing: dict[str, ReplicaState] = {}
     listed = set()
@@ -153,17 +154,17 @@ def stock_of(entries: Iterable[ModelEntry], *, tells_states: bool) -> ServerInve
 
 @lru_cache(1024)
 def _shared(versions: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the same object for equal versions. This saves memory, because most models have only one version, often
+    """Return the same object for equal versions. Sharing saves memory, because most models have a single version, often
     the same one."""
     return versions
 
 
 ASKED_AT_A_TIME = 20
-"""The maximum number of signatures that are queried after each inventory refresh of a server."""
+"""The maximum number of signatures that the gateway queries after each inventory refresh of a server."""
 
 
 class SignatureComparison:
-    """Queries the servers of one backend for the signatures of models that several servers have.
+    """Queries the servers of one backend for the signatures of the models that several of them have.
 
     `ask` returns the signature of a model at an endpoint, or raises GatewayError."""
 
@@ -216,18 +217,18 @@ def _tell_difference(table: Placements, placement: Placement, place: ModelReplic
 
 
 FIRST_WAIT = 1.0
-"""Delay before an endpoint that did not respond is queried again, in seconds. It doubles with each failure, up to the
-interval."""
+"""The delay before an endpoint that did not respond is queried again, in seconds. The delay doubles with each failure,
+up to the interval."""
 JITTER = 0.1
-"""Random jitter of each wait, as a fraction of the interval."""
+"""The random jitter of each wait, as a fraction of the interval."""
 
 
 class InventoryRefresher:
-    """Keeps `placements` up to date. At most one query per endpoint is in progress.
+    """Keeps `placements` up to date, with at most one query in progress per endpoint.
 
     - `ask`: Returns the models on an endpoint, or raises GatewayError.
     - `is_busy`: Returns True if an endpoint cannot respond now because it is running a call.
-    - `randomly`: Returns numbers from 0 to 1.
+    - `randomly`: Returns random numbers from 0 to 1.
     """
 
     def __init__(
@@ -249,18 +250,18 @@ class InventoryRefresher:
         self._due: dict[Endpoint, float] = {}
         self._asking: dict[Endpoint, asyncio.Task[None]] = {}
         self._again: set[Endpoint] = set()
-        """Endpoints that changed during their query, so they are queried once more."""
+        """The endpoints that changed during their query and are therefore queried again."""
         self._failures: dict[Endpoint, int] = {}
         self._loop: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self.on_lost: Callable[[Endpoint, tuple[str, ...]], None] = lambda endpoint, models: None
         self.comparison: SignatureComparison | None = None
-        """Compares the signatures that servers report. If it is None, signatures are not compared."""
+        """Compares the signatures that servers report. If this attribute is None, signatures are not compared."""
         self.errors: dict[Endpoint, GatewayError] = {}
-        """The reason for each endpoint that did not report its models."""
+        """For each endpoint that did not report its models, the reason."""
 
     def use(self, placements: Placements) -> None:
-        """Update another table from now on."""
+        """From now on, update another table."""
         self._placements = placements
 
     def start(self) -> None:
@@ -277,7 +278,7 @@ class InventoryRefresher:
         self._loop = None
 
     def ask_soon(self, endpoint: Endpoint) -> "asyncio.Task[None]":
-        """Query an endpoint now or, if a query is in progress, again after it. Return the task of the query."""
+        """Query an endpoint now or, if a query is in progress, again after this query. Return the task of the query."""
         asking = self._asking.get(endpoint)
         if asking is None:
             asking = self._asking[endpoint] = spawn(self._take_stock(endpoint))
@@ -295,7 +296,7 @@ class InventoryRefresher:
             asking.cancel()
 
     def round(self) -> float:
-        """Query the endpoints that are due. Return the seconds until the next round."""
+        """Query the endpoints that are due. Return the time until the next round, in seconds."""
         now = self._clock()
         following = now + self._interval
         for endpoint in self._placements.stocks:

@@ -1,17 +1,18 @@
 """Loads and unloads the models of one backend, following the decisions of `plan`.
 
 A request for a model that no server has waits in the backend's queue, and the Loader is notified (`want`). The Loader
-tries to load the model on one server after another until a server has it. More copies follow later if there is demand.
-A load goes through these states:
+tries to load the model on one server after another until a server has it. If the demand requires it, more copies follow
+later. A load goes through these states:
 
 | event | replica | calls that wait |
 |---|---|---|
 | a server is chosen | LOADING; the models to unload for it are UNLOADING | wait |
-| the server has loaded it | HELD | are sent to it |
-| the server rejects the load with an error | FAILED, for a backoff period that grows | fail with this error, and so do later calls during the backoff period |
-| the server is unreachable, or does not respond in time | FAILED, for a backoff period that grows | wait for the next server, or fail if there is no other |
+| the server has loaded the model | HELD | are sent to this server |
+| the server rejects the load with an error | FAILED, for a backoff period that grows | fail with this error, like later calls during the backoff period |
+| the server is unreachable, or does not respond in time | FAILED, for a backoff period that grows | wait for the next server, or fail if no other server exists |
 
-A load in progress continues when the last waiting client has disconnected, because the model might be requested again.
+A load in progress continues even after the last waiting client has disconnected, because the model might be requested
+again.
 """  # noqa: E501
 
 import asyncio
@@ -43,12 +44,12 @@ _lines = LogLimit(logging.getLogger(__name__), lines=60)
 TICK = 1.0
 """The interval between two checks for models to load or unload, in seconds."""
 FIRST_PAUSE = 1.0
-"""The first backoff period after a failed load, in seconds. It doubles with each failure."""
+"""The first backoff period after a failed load, in seconds. The period doubles with each failure."""
 LONGEST_PAUSE = 300.0
 NEWEST_SHARE = 0.3
 """The weight of the newest sample in a model's mean number of calls."""
 UNUSED_SECONDS = 60.0
-"""An additional copy replaces another model only if that model has had no calls for this number of seconds."""
+"""The minimum time without calls, in seconds, after which an additional copy of another model can replace a model."""
 
 
 def _answers(endpoint: Endpoint) -> bool:
@@ -74,14 +75,14 @@ class Loader:
         self._clock = clock
         self.agreement = agreement or LocalCoordinator()
         self._wanted: dict[str, Placement] = {}
-        """The models that calls wait for and no server has, in order of arrival."""
+        """The models that no server has and that calls wait for, in order of arrival."""
         self._running: set[asyncio.Task[Any]] = set()
         self._is_due = False
-        """True if `advance` is already scheduled."""
+        """True if `_advance` is already scheduled."""
         self._came_back: set[Endpoint] = set()
         self._loop: asyncio.Task[None] | None = None
         self.takes_models: Callable[[Endpoint], bool] = _answers
-        """Returns whether an endpoint can get models."""
+        """Returns whether models can be loaded on an endpoint."""
         self.ask_soon: Callable[[Endpoint], Awaitable[None] | None] = lambda endpoint: None
         """Queries an endpoint for its models."""
         self.sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep
@@ -96,7 +97,7 @@ class Loader:
             self._loop = spawn(self._run())
 
     def stop(self) -> None:
-        """Start no more loads or unloads. Loads in progress continue."""
+        """Stop starting loads and unloads. Loads in progress continue."""
         if self._loop is not None:
             self._loop.cancel()
             self._loop = None
@@ -116,7 +117,8 @@ class Loader:
         self.takes_models, self.ask_soon = newer.takes_models, newer.ask_soon
 
     def want(self, placement: Placement, client: str | None = None) -> None:
-        """Handle a call that waits for a model that no reachable server has; `client` is None if it waited before."""
+        """Handle a call that waits for a model that no reachable server has. `client` is None if the call was already
+        waiting."""
         if placement.model not in self._wanted:
             self._wanted[placement.model] = placement
             if client is not None:
@@ -125,13 +127,15 @@ class Loader:
         self.advance_soon()
 
     def advance_soon(self) -> None:
-        """After a change, check in the next iteration of the event loop whether a requested model can now be loaded."""
+        """After a change, schedule a check for the next iteration of the event loop: a requested model might now be
+        loadable."""
         if self._wanted and not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._advance_now)
 
     def why_not(self, placement: Placement) -> GatewayError | None:
-        """Return the error for a call to a model that no server has, or None if the call makes a server load it."""
+        """Return the error for a call to a model that no server has, or None if the call causes a server to load the
+        model."""
         if self._is_being_loaded(placement):
             return None
         model, now, failure = placement.model, self._clock(), placement.failure
@@ -162,8 +166,8 @@ class Loader:
     def on_lost(self, endpoint: Endpoint, models: Iterable[str]) -> None:
         """Handle the loss of these models at an endpoint.
 
-        If the endpoint was down or has no models left, its server has restarted. In that case, load its models again,
-        most recently used first, as far as its capacity allows."""
+        If the endpoint was down or has no models left, its server has restarted. In this case, load its models again,
+        most recently used first, up to its capacity."""
         stock = self._table.stocks.get(endpoint)
         was_away = endpoint in self._came_back
         self._came_back.discard(endpoint)
@@ -184,7 +188,7 @@ class Loader:
     # --- decisions on loading and unloading ---
 
     def tick(self) -> None:
-        """Check all models once: unload idle and surplus copies, and load the copies that calls need."""
+        """Check every model: unload idle and surplus copies, and load the copies that calls need."""
         now, settings = self._clock(), self.settings
         for placement in self._table.models.values():
             if placement.places or placement.demand > 0:
@@ -221,7 +225,7 @@ class Loader:
                 self._advance(self._rooms())
 
     def _advance(self, rooms: ServerCapacities) -> None:
-        """Start loading the requested models, as far as there is capacity."""
+        """Start loading the requested models, as far as the servers' capacity allows."""
         starved_since = self._clock() - plan.STARVED
         for placement in list(self._wanted.values()):
             is_served = any(self.takes_models(each.endpoint) for each in placement.held())
@@ -244,13 +248,13 @@ class Loader:
         return ServerCapacities(self._table, self.settings, self._clock(), self.takes_models)
 
     def _is_being_loaded(self, placement: Placement) -> bool:
-        """Return whether a server that responds is loading the model, no matter which gateway requested this."""
+        """Return whether a reachable server is loading the model, no matter which gateway requested the load."""
         places = placement.places.values()
         return any(each.state is ReplicaState.LOADING and self.takes_models(each.endpoint) for each in places)
 
     def _look_at_loads_of_others(self) -> None:
         """Query the servers that are loading a requested model for another gateway, because they do not notify this
-        gateway at the end."""
+        gateway when the load ends."""
         for placement in self._wanted.values():
             for place in placement.places.values():
                 if place.state is ReplicaState.LOADING and not place.is_ours:
@@ -265,7 +269,7 @@ class Loader:
     # --- execution ---
 
     def _begin(self, step: LoadStep, request: ControlRequest | None = None) -> "asyncio.Task[bool]":
-        """Start loading a model. The task's result is False if another gateway has loaded the model or tried to."""
+        """Start loading a model. The task's result is False if another gateway has loaded the model or has tried to."""
         placement, endpoint = step.placement, step.endpoint
         place = placement.places.get(endpoint)
         if place is None:
@@ -289,7 +293,7 @@ class Loader:
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # the error is in the log, and waiting callers get it
+            task.exception()  # the error is in the log, and waiting callers receive it
             self.advance_soon()
 
     async def _surviving(self, doing: Coroutine[Any, Any, None]) -> None:
@@ -300,7 +304,8 @@ class Loader:
                 return  # the error is in the log
 
     async def _load(self, step: LoadStep, place: ModelReplica, request: ControlRequest) -> bool:
-        """Unload other models if necessary, then load a model. Raises a GatewayError with the reason if this fails."""
+        """Unload other models if necessary, then load a model. Raise a GatewayError with the reason if the load
+        fails."""
         placement, address = step.placement, place.endpoint.address
         try:
             if not await self._may_load(placement, place):
@@ -330,8 +335,8 @@ class Loader:
         return True
 
     async def _may_load(self, placement: Placement, place: ModelReplica) -> bool:
-        """Claim a model. Return False if another gateway is loading it or has loaded it since the servers were last
-        queried."""
+        """Claim a model. Return False if another gateway is loading the model, or has loaded it since the servers were
+        last queried."""
         model, address = placement.model, place.endpoint.address
         known = {each.endpoint for each in placement.places.values() if each is not place and _may_be_reported(each)}
         if not await self.agreement.claim(model, address):
@@ -353,9 +358,8 @@ class Loader:
             self._table.became(victim, place, ReplicaState.HELD)
 
     async def _make_room(self, step: LoadStep) -> None:
-        """Unload the victims.
-
-        An error here does not count as a failed load of the model, because another server can load it."""
+        """Unload the victims. A failure to unload does not count as a failed load of the model, because another server
+        can load it."""
         try:
             await asyncio.gather(*(self._unload_idle(*each) for each in step.victims))
         except GatewayError as error:
@@ -364,9 +368,8 @@ class Loader:
             raise TransportError(Status.UNAVAILABLE, Reason.NOT_READY, text, sent=False) from error
 
     async def _given_up(self, placement: Placement, place: ModelReplica) -> None:
-        """Query the servers for the model, because another gateway has loaded it or tried to.
-
-        If no server has it, claim it again after a delay."""
+        """Query the servers for the model, because another gateway has loaded it or has tried to. If no server has it,
+        claim it again after a delay."""
         placement.not_before = self._clock() + TICK
         asked = [self.ask_soon(each) for each in self._listing(placement.model) if each is not place.endpoint]
         await asyncio.gather(*(each for each in asked if each is not None), return_exceptions=True)
@@ -376,7 +379,7 @@ class Loader:
             await last
 
     def _failed(self, placement: Placement, place: ModelReplica, error: GatewayError) -> None:
-        """Record a failed load. If the server has reported the reason, make the waiting calls fail with it."""
+        """Record a failed load. If the server has reported the reason, fail the waiting calls with this reason."""
         self.failed_loads += 1
         place.is_ours = False
         place.failures += 1
@@ -397,7 +400,7 @@ class Loader:
             self._table.refuse(placement, partial(self._why_not, placement))
 
     def _reserve_unload(self, placement: Placement, place: ModelReplica) -> None:
-        """Mark the replica as unloading, so it gets no calls from now on."""
+        """Mark the replica as unloading. From now on, it receives no calls."""
         self._table.became(placement, place, ReplicaState.UNLOADING)
         place.is_ours = True
 
@@ -416,7 +419,8 @@ class Loader:
         self._table.became(placement, place, ReplicaState.GONE)
 
     async def _unload_idle(self, placement: Placement, place: ModelReplica) -> None:
-        """Unload a replica after its last call, or after `timeout`, because a stream could continue forever."""
+        """Unload a replica after its last call has ended, or after `timeout`, because a stream could continue
+        forever."""
         try:
             async with asyncio.timeout(self.settings.timeout):
                 await place.until_idle()
@@ -447,7 +451,7 @@ class Loader:
 
 
 def _may_be_reported(place: ModelReplica) -> bool:
-    """Return True if the server might report the model although the model has not been loaded there since the last
+    """Return True if the server might still list the model although the model has not been loaded there since the last
     query."""
     return place.state in (ReplicaState.HELD, ReplicaState.UNLOADING) or place.has_lied
 

@@ -1,5 +1,5 @@
-"""Loads and unloads models at the request of operators and clients, on all servers or one, and moves the models of a
-drained server.
+"""Loads and unloads models at the request of operators and clients, on one server or all, and moves a drained server's
+models.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class OperatedLoader(Loader):
         """Unload a model at a client's request, from all servers that have it.
 
         Raises:
-            GatewayError: the server's error, or a timeout. In both cases, the model might still be loaded.
+            GatewayError: the server's error, or DEADLINE_EXCEEDED. In both cases, the model might still be loaded.
         """
         placement = self._table.placement(request.model)
         places = list(placement.held())
@@ -52,8 +52,8 @@ class OperatedLoader(Loader):
         await asyncio.gather(*map(outlived_by, tasks))
 
     async def load_at(self, model: str, endpoint: Endpoint) -> None:
-        """Load a model on one endpoint, unless the endpoint already has it. If necessary, first unload the least
-        recently used models there that have no calls. The backoff period after a failed load does not apply.
+        """Load a model on one endpoint, unless the endpoint already has it. If necessary, first unload the endpoint's
+        least recently used models that have no calls. Ignore the backoff period after a failed load.
 
         Raises:
             GatewayError: the server's error. FAILED_PRECONDITION if the endpoint is drained, or if this or another
@@ -81,8 +81,9 @@ class OperatedLoader(Loader):
             raise refusal(Reason.FAILED_PRECONDITION, f"{text}; try again when that is done")
 
     async def unload_at(self, model: str, endpoint: Endpoint) -> None:
-        """Unload a model on one endpoint. The model gets no more calls there, and the server finishes its current
-        calls. If models are loaded on demand and no other server has the model, the next call loads it again.
+        """Unload a model on one endpoint. The model receives no more calls on this endpoint, and the server finishes
+        the model's current calls. If models are loaded on demand and no other server has the model, the next call loads
+        it again.
 
         Raises:
             GatewayError: NOT_FOUND if the endpoint does not have the model, or the server's error.
@@ -98,8 +99,8 @@ class OperatedLoader(Loader):
     async def load_elsewhere(self, endpoint: Endpoint) -> tuple[str, ...]:
         """On other servers, load the models that only `endpoint` has, most recently used first.
 
-        A model never replaces a more recently used model. Models that could not be loaded are loaded when clients
-        request them. Return these models, with the reasons."""
+        A model never replaces a more recently used model. Return the models that could not be loaded, with the reasons;
+        these models are loaded when clients request them."""
         loads: dict[str, asyncio.Task[bool]] = {}
         left, rooms = [], self._rooms()
         alone = [each for each in self._table.models.values() if self._is_alone(each, endpoint)]

@@ -1,17 +1,18 @@
-"""Decides where to load a model and which models to unload for it.
+"""Decides where to load a model and which models to unload to make room.
 
 This module does not query servers or change the table.
 
-- A model goes to the server with the largest free capacity. If several servers have the same free capacity, the first
-  one in rendezvous order gets it.
+- The server with the largest free capacity loads the model. If several servers have the same free capacity, the first
+  one in rendezvous order loads it.
 - If no server has enough free capacity, the gateway unloads models on the server whose least recently used models have
-  been unused the longest. It unloads surplus copies, which the calls do not need, first. A model with calls in flight
-  or waiting calls stays.
+  been unused for the longest time. It first unloads surplus copies, which the calls do not need. A model with calls in
+  flight or waiting calls stays loaded.
 - A pinned model, or a model that was loaded less than `min_stay` seconds ago, is never unloaded to make room.
 - If a client's models use more than its `share` of a server, its new models replace only its own models. A model
-  belongs to a client if that client's call caused the load, and no other client has called it there since.
-- A model whose calls have waited for STARVED seconds can replace a model that is always in use. That model gets no more
-  calls there, and is unloaded when its current calls have ended.
+  belongs to a client if that client's call caused the load, and no other client has since called the model on this
+  server.
+- A model whose calls have waited for STARVED seconds can replace a model that is always in use. The replaced model
+  receives no more calls on this server, and is unloaded when its current calls have ended.
 - Capacity counts as used until the server has confirmed the unload.
 """
 
@@ -26,14 +27,15 @@ from gateway.routing.placement.agreement import rendezvous
 from gateway.routing.placement.table import ModelReplica, Placement, Placements, ReplicaState
 
 STARVED = 5.0
-"""How long calls must have waited for a model before it can replace a model that always has calls, in seconds.
+"""The minimum time that calls must have waited for a model before it can replace a model that always has calls, in
+seconds.
 
 A model also stays loaded for at least this time."""
 
 
 @frozen
 class LoadSettings:
-    """Settings for loading models.
+    """The settings for loading models.
 
     - `max_models`, `memory`: Maximum number of models, and their maximum total size in bytes, on one server. None means
       no limit.
@@ -64,19 +66,19 @@ class LoadSettings:
         return any(fnmatchcase(model, glob) for glob in self.pinned)
 
     def size(self, model: str) -> int:
-        """Return the size of a model in bytes; 0 if unknown."""
+        """Return the size of a model in bytes, or 0 if the size is unknown."""
         if not self.sizes:
             return 0
         return next((size for glob, size in self.sizes.items() if fnmatchcase(model, glob)), 0)
 
     def copies(self, demand: float) -> int:
-        """Return how many servers should have a model with this number of calls in flight."""
+        """Return the target number of servers for a model with this number of calls in flight."""
         return min(max(math.ceil(demand / self.calls_per_copy), self.min_copies), self.max_copies)
 
 
 @frozen
 class LoadStep:
-    """A decision to load a model on an endpoint, after unloading the models in `victims` there."""
+    """A decision to load a model on an endpoint, after the endpoint's models in `victims` are unloaded."""
 
     placement: Placement
     endpoint: Endpoint
@@ -84,7 +86,7 @@ class LoadStep:
 
 
 class Capacity:
-    """The capacity of one server: how much its models use, and how much is free."""
+    """The capacity of one server: the part that its models use, and the free part."""
 
     __slots__ = ("_of_clients", "_settings", "count", "places", "size")
 
@@ -114,7 +116,7 @@ class Capacity:
             own[1] += size
 
     def is_beyond_share(self, client: str, model: str) -> bool:
-        """Return whether one more model would exceed the share of `client`, if it already has models on this server."""
+        """Return whether `client` already has models on this server and one more model would exceed its share."""
         count, size = self._of_clients.get(client, (0, 0))
         settings = self._settings
         if not count or settings.share == 1:
@@ -124,7 +126,7 @@ class Capacity:
         return settings.memory is not None and size + settings.size(model) > settings.share * settings.memory
 
     def fits(self, model: str) -> bool:
-        """Return whether there is capacity for one more model."""
+        """Return whether the server has capacity for one more model."""
         settings = self._settings
         if settings.max_models is not None and self.count >= settings.max_models:
             return False
@@ -142,7 +144,7 @@ class Capacity:
     def left(self) -> float:
         """The free fraction of the limits.
 
-        Without limits, a number that is larger for fewer loaded models."""
+        Without limits, a number that decreases with each loaded model."""
         settings = self._settings
         shares = [1 - self.count / settings.max_models] if settings.max_models is not None else []
         if settings.memory is not None:
@@ -151,8 +153,8 @@ class Capacity:
 
 
 class ServerCapacities:
-    """The capacity of all servers at one point in time, and decisions based on it. `now` is on the backend's clock.
-    `takes_models` returns whether an endpoint can get models."""
+    """The capacity of all servers at one point in time, and decisions based on it. `now` is a time on the backend's
+    clock. `takes_models` returns whether models can be loaded on an endpoint."""
 
     def __init__(
         self, table: Placements, settings: LoadSettings, now: float, takes_models: Callable[[Endpoint], bool]
@@ -184,7 +186,7 @@ class ServerCapacities:
         enough capacity now.
 
         - `unused_since`: Unload only models that have had no calls since this time.
-        - `is_starved`: Models with calls in flight can also be unloaded.
+        - `is_starved`: True if models with calls in flight can also be unloaded.
         - `is_listed`: See `candidates`.
         """
         able = list(self._candidates(placement, is_listed=is_listed))
@@ -202,14 +204,14 @@ class ServerCapacities:
         return min(steps, key=self._cost, default=None)
 
     def step_at(self, placement: Placement, endpoint: Endpoint) -> LoadStep | None:
-        """Return the step that loads a model on this endpoint if there is enough free capacity."""
+        """Return the step that loads a model on this endpoint if the endpoint has enough free capacity."""
         if endpoint not in self._candidates(placement) or not self.at[endpoint].fits(placement.model):
             return None
         return LoadStep(placement, endpoint)
 
     def step_into(self, placement: Placement, endpoint: Endpoint) -> LoadStep | None:
-        """Return the step that loads a model on this endpoint even after failed loads, and frees capacity for it; None
-        if no model there can be unloaded."""
+        """Return the step that frees capacity on this endpoint and loads a model on it, even after failed loads. Return
+        None if no model on the endpoint can be unloaded."""
         if endpoint not in self.at:
             return None
         if self.at[endpoint].fits(placement.model):
@@ -217,7 +219,7 @@ class ServerCapacities:
         return self._swap(placement, endpoint, None)
 
     def begun(self, step: LoadStep) -> None:
-        """Count the capacity of a step that has started as used, and the capacity of its victims as free."""
+        """Record that a step has started: its model's capacity is now used, and the capacity of its victims is free."""
         room = self.at[step.endpoint]
         for victim in step.victims:
             room.places.remove(victim)
@@ -225,7 +227,7 @@ class ServerCapacities:
         room.take(step.placement.model, step.placement.wanted_by)
 
     def too_many(self) -> Iterator[tuple[Placement, ModelReplica]]:
-        """Yield the replicas to unload from servers that exceed their limits: the least recently used replicas without
+        """Yield the replicas to unload from servers that exceed their limits: the least recently used ones without
         calls."""
         for room in self.at.values():
             unused = self._unused(room) if room.is_exceeded else []
@@ -237,7 +239,7 @@ class ServerCapacities:
     def _swap(
         self, placement: Placement, endpoint: Endpoint, unused_since: float | None, *, is_starved: bool = False
     ) -> LoadStep | None:
-        """Return the step that frees capacity on `endpoint`; None if that is impossible."""
+        """Return the step that frees capacity on `endpoint`, or None if this is impossible."""
         room, victims = self.at[endpoint], []
         freed = Capacity(self._settings)
         freed.count, freed.size = room.count, room.size
@@ -300,8 +302,8 @@ def candidates(
 ) -> Iterator[Endpoint]:
     """Yield the endpoints that could load a model.
 
-    They accept models, list this model, do not have it, and have not recently failed to load it. If `is_listed` is
-    False, also yield endpoints that do not list it, because a client sends the model files."""
+    These endpoints accept models, list this model, do not have it, and have not recently failed to load it. If
+    `is_listed` is False, also yield endpoints that do not list the model, because a client sends the model files."""
     for endpoint, stock in table.stocks.items():
         if stock is None or (is_listed and placement.model not in stock.listed) or not takes_models(endpoint):
             continue
@@ -311,17 +313,17 @@ def candidates(
 
 
 def can_be_unloaded(placement: Placement, place: ModelReplica, now: float) -> bool:
-    """Return True if a replica has no calls and no calls wait for the model.
+    """Return True if a replica has no calls, and no calls wait for its model.
 
-    Replicas on drained servers always stay."""
+    Replicas on drained servers always stay loaded."""
     if place.endpoint.drain is not None:
         return False
     return place.state is ReplicaState.HELD and not place.in_flight and not placement.waiting and now >= place.until
 
 
 def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[ModelReplica]:
-    """Return the replicas of a model beyond `max_copies`, which can exist if two gateways without coordination load the
-    model.
+    """Return a model's replicas beyond `max_copies`. Such replicas can exist if two gateways load the model without
+    coordination.
 
     All gateways keep the same replicas: the first ones in rendezvous order."""
     if len(placement.places) <= settings.max_copies:
@@ -334,7 +336,7 @@ def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[Mo
 def idle(
     placements: Iterable[Placement], settings: LoadSettings, now: float
 ) -> Iterator[tuple[Placement, ModelReplica]]:
-    """Yield the replicas of models that had no calls for longer than `idle`."""
+    """Yield the replicas of models that have had no calls for longer than `idle`."""
     if not settings.idle:
         return
     for placement in placements:

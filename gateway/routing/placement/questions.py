@@ -1,6 +1,6 @@
-"""Handles requests that are not simply sent to a server with the model: the model list, the statistics of all models,
-the readiness of models that are loaded on demand, and settings of servers. Also creates the errors for requests whose
-model is on no server, as far as known.
+"""Handles requests that need more than one server with the model: the model list, the statistics of all models, the
+readiness of models that are loaded on demand, and server settings. Also creates the errors for requests whose model is
+on no known server.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ def model_missing(
     """Return the error for a request whose model is not on any server.
 
     The error is NOT_FOUND, or UNAVAILABLE if only drained endpoints have the model or if a server has not reported its
-    models yet. `errors` are the reasons why servers did not report."""
+    models yet. `errors` contains the reasons why servers did not report."""
     what = f"model {model!r}"
     if version and model in table.models:
         what = f"version {version!r} of {what}"
@@ -40,7 +40,7 @@ def model_missing(
 
 
 def _nothing_reported(table: Placements, errors: Mapping[Endpoint, GatewayError]) -> GatewayError:
-    """Return the error to use before any server has reported its models. For `errors`, see `model_missing`."""
+    """Return the error for the time before any server has reported its models. For `errors`, see `model_missing`."""
     return _unreachable(table, _why_unreported(table.unknown()[0], errors))
 
 
@@ -59,7 +59,7 @@ OWN = frozenset({Operation.MODELS, Operation.ALL_STATISTICS, Operation.MODEL_REA
 
 
 class Holders(Protocol):
-    """Knows which endpoints have which models. See PlacedSlots for the members."""
+    """The interface that reports which endpoints have which models. PlacedSlots describes the members."""
 
     local: LocalSlots
     placements: Placements
@@ -78,7 +78,7 @@ class Holders(Protocol):
 
 
 class Questions:
-    """Handles these requests. `ask` returns one endpoint's response to a request that takes no slot."""
+    """Handles the operations in OWN. `ask` returns one endpoint's response to a request that takes no slot."""
 
     def __init__(self, holders: Holders, ask: Send) -> None:
         self._holders = holders
@@ -89,13 +89,13 @@ class Questions:
             Operation.MODEL_READY: self._is_model_ready,
             **dict.fromkeys(CONTROL_OPERATIONS, self._control),
         }
-        """The functions by operation."""
+        """The function that handles each operation."""
 
     async def _models(self, request: Request) -> Answer:
         """Return every model on every server.
 
         Raises:
-            GatewayError: UNAVAILABLE if the backend has no servers, or if none has reported its models yet.
+            GatewayError: UNAVAILABLE if the backend has no servers, or if no server has reported its models yet.
         """
         table, local = self._holders.placements, self._holders.local
         if not local.endpoints:
@@ -105,7 +105,7 @@ class Questions:
         return table.entries()
 
     async def _control(self, request: Request) -> Answer:
-        """Send the request to the servers that it concerns.
+        """Send the request to the servers that must process it.
 
         Loads go to the servers that have the model, or to the server with the largest free capacity. Unloads and model
         settings go to the servers that have the model. Other settings go to all servers.
@@ -130,7 +130,7 @@ class Questions:
         For a model on several servers, the result contains the statistics from one server. It omits servers that fail.
 
         Raises:
-            GatewayError: the error of the first server, if all servers fail.
+            GatewayError: all servers failed; this is the first server's error.
         """
         local = self._holders.local
         if not local.endpoints:
@@ -147,7 +147,7 @@ class Questions:
     async def _is_model_ready(self, request: Request) -> Answer | None:
         """Return True if no server has the model but a call would load it.
 
-        Return None if a server has the model and should be queried.
+        Return None if a server has the model and must be queried.
 
         Raises:
             GatewayError: NOT_FOUND if no server has the model or would load it.

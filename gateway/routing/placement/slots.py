@@ -1,12 +1,12 @@
-"""The slots of a backend whose endpoints have different models. Each request gets an endpoint that has its model.
+"""The slots of a backend whose endpoints have different models. Each request goes to an endpoint that has its model.
 
-All calls wait in one fair queue. The choice among the endpoints with the request's model costs one more lookup than a
-choice among all endpoints. A slot that becomes free goes to the next waiting call, in fair order, whose model the
-endpoint has. The model list is the union of the lists of all endpoints; to return it, the gateway does not query the
+All calls wait in one fair queue. A choice among the endpoints with the request's model costs one more lookup than a
+choice among all endpoints. When a slot becomes free, the next waiting call in fair order whose model the endpoint has
+takes the slot. The model list is the union of the lists of all endpoints; the gateway returns it without a query to the
 servers.
 
-If a server responds that it does not have a model that the table lists there, it gets no more calls for this model, and
-the call goes to the next server with the model.
+If the table lists a model for a server, but the server responds that it does not have the model, the call goes to the
+next server with the model. The first server receives no more calls for this model.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -31,18 +31,18 @@ from gateway.routing.slots import Ended, LocalSlots, OwnAnswer, Slots, may_try_a
 from gateway.routing.waiting import Lines
 
 MOST_ROUNDS = 2
-"""How often the gateway repeats a request if all servers with its model were unreachable and another server has loaded
-the model. Only the first repetition can be due to a server that does not have the model."""
+"""The maximum number of retries of a request if all servers with its model were unreachable and another server has
+loaded the model. Only the first retry can have a different cause: a server that does not have the model."""
 
 
 class PlacedSlots:
-    """Slots of the endpoints that have the model of a request.
+    """The slots of the endpoints that have a request's model.
 
     - `placements`: The table that shows which endpoint has which model. After a reload, the new backend with the same
-      name takes it over.
+      name takes over the table.
     - `inventory`, `refresher`: Query the endpoints for their models.
-    - `loader`: Loads and unloads models; None if the protocol does not support this.
-    - `is_on_demand`: True if a client's request makes the loader load a model.
+    - `loader`: Loads and unloads models; None if the protocol does not support loading.
+    - `is_on_demand`: True if a client's request causes the loader to load a model.
     - `ask`: Returns one endpoint's response to a request that takes no slot.
     """
 
@@ -87,7 +87,7 @@ class PlacedSlots:
             self.loader.stop()
 
     def replace(self, previous: Slots) -> None:
-        """See `Slots.replace`. The information about the servers stays."""
+        """See `Slots.replace`. Keep the information about the servers."""
         self.local.replace(previous)
         if not isinstance(previous, PlacedSlots) or previous.inventory.protocol is not self.inventory.protocol:
             return
@@ -142,12 +142,12 @@ class PlacedSlots:
     # --- changes in the table ---
 
     def holds_more(self, endpoint: Endpoint) -> None:
-        """Give waiting calls to an endpoint that now has an additional model."""
+        """Send waiting calls to an endpoint that now has an additional model."""
         while self.local.hand_over(endpoint):
             pass
 
     def has_no_holder(self, placement: Placement) -> None:
-        """If calls wait for a model that all servers have lost, load the model or make the calls fail."""
+        """If calls wait for a model that all servers have lost, load the model or fail the calls."""
         if not placement.waiting:
             return
         if self.loader is not None and self.is_on_demand:
@@ -156,7 +156,7 @@ class PlacedSlots:
             self.cannot_be_loaded(placement, partial(self.model_missing, placement.model))
 
     def cannot_be_loaded(self, placement: Placement, error: Callable[[], GatewayError]) -> None:
-        """Make the calls that wait for a model fail."""
+        """Fail the calls that wait for a model."""
         self.local.queue.fail(error, partial(_is_for, placement.model))
 
     def lists_others(self) -> None:
@@ -170,7 +170,7 @@ class PlacedSlots:
 
         Raises:
             GatewayError: same as `Slots.free`; also NOT_FOUND if no server has the model, and UNAVAILABLE if a server
-                that might have it has not reported its models yet.
+                that might have the model has not reported its models yet.
         """
         local = self.local
         if not request.model or not local.serving:
@@ -215,7 +215,7 @@ class PlacedSlots:
         return endpoint
 
     def began(self, request: Request, endpoint: Endpoint) -> Ended:
-        """See `Slots.began`. Also counts the request at the replica of its model."""
+        """See `Slots.began`. Also count the request at its model's replica."""
         ended, placement = self.local.began(request, endpoint), self.placements.models.get(request.model)
         if placement is None or request.operation not in self.local.with_slot:
             return ended
@@ -240,7 +240,7 @@ class PlacedSlots:
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """See `Slots.again`. If the endpoint does not have the model, it gets no more calls for that model, and the
+        """See `Slots.again`. If the endpoint does not have the model, it receives no more calls for that model, and the
         request goes to another endpoint that has it."""
         if may_try_another(error, tried, self.able(request)):
             return None
@@ -262,7 +262,7 @@ class PlacedSlots:
 
     def _choice_of(self, request: Request) -> EndpointChoice | None:
         """Return the choice among the endpoints that have the request's model and version, or None if no endpoint has
-        it."""
+        them."""
         placement = self.placements.models.get(request.model)
         if placement is None:
             return None
@@ -323,8 +323,8 @@ class PlacedSlots:
     # --- servers without a model that the table lists for them ---
 
     async def _elsewhere(self, request: Request, error: GatewayError) -> Request | None:
-        """If `error` means that the endpoint does not have the model, send it no more calls for this model, and return
-        the request for another endpoint. Return None for other errors, and if there is no other endpoint."""
+        """If `error` means that the endpoint does not have the model, stop sending it calls for this model, and return
+        the request for another endpoint. Return None for other errors, and if no other endpoint exists."""
         placement = self.placements.models.get(request.model)
         if placement is None:
             return None
@@ -347,7 +347,7 @@ class PlacedSlots:
         return again if is_there else None
 
     def _is_loaded_elsewhere(self, request: Request, placement: Placement) -> bool:
-        """Return whether no server with the model is reachable but another server loads it."""
+        """Return whether no server with the model is reachable but another server can load it."""
         choice = placement.choice or self.placements.chosen(placement)
         if choice is None or not self._are_down(choice) or self.loader is None or request.operation not in _LOADING:
             return False
@@ -355,7 +355,7 @@ class PlacedSlots:
 
     async def _denies(self, place: ModelReplica, request: Request, error: GatewayError) -> bool:
         """Return whether `error` means that the server does not have the model. Triton returns UNAVAILABLE for an
-        unloaded model, but also for other reasons, so query the server in this case."""
+        unloaded model, but also for other reasons; in this case, query the server."""
         if error.status is Status.NOT_FOUND:
             return error.reason is Reason.MODEL_NOT_FOUND
         if error.status is not Status.UNAVAILABLE:

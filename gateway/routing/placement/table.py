@@ -1,9 +1,9 @@
-"""The table of one backend: which endpoint has which models in which versions, and the state of each.
+"""The table of one backend: the models and versions on each endpoint, with their states.
 
 This module does not query servers and never waits. `Placements.reported` processes the model list that a server
 reports. Each ModelReplica counts the requests that the gateway sends to it. A request costs one lookup, independent of
-the number of models and endpoints: each Placement keeps an EndpointChoice among the endpoints with its model, created
-at the first request. Models on the same endpoints share one EndpointChoice.
+the number of models and endpoints, because each Placement has an EndpointChoice among the endpoints with its model,
+created at the first request. Models on the same endpoints share one EndpointChoice.
 """
 
 import asyncio
@@ -24,32 +24,32 @@ from gateway.routing.endpoint import Endpoint
 _lines = LogLimit(logging.getLogger(__name__))
 
 SECONDS_DISBELIEVED = 30.0
-"""How long, in seconds, an endpoint gets no calls for a model that it lists, after it has responded that it does not
-have the model. Doubles with each such response, up to MOST_DISBELIEVED."""
+"""The time, in seconds, for which an endpoint receives no calls for a listed model after it has responded that it does
+not have the model. The time doubles with each such response, up to MOST_DISBELIEVED."""
 MOST_DISBELIEVED = 600.0
 
 
 class ReplicaState(Enum):
-    """The values are the words that reports show."""
+    """A server's state for one model. The values are the words that reports show."""
 
     HELD = "held"
-    """A server that has the model and gets calls for it."""
+    """A server that has the model and receives calls for it."""
     LOADING = "loading"
     UNLOADING = "unloading"
     FAILED = "failed"
     """A server that could not load the model, or has responded that it does not have the model although it lists it."""
     GONE = "gone"
-    """A server that has lost the model. Calls in flight there continue."""
+    """A server that has lost the model. The model's calls in flight continue."""
 
 
 @frozen
 class ServerInventory:
     """The models that one server reports (its inventory).
 
-    - `held`: The models that the server serves, with their versions, which are empty if the server does not report
-      versions.
+    - `held`: The models that the server serves, with their versions; the versions are empty if the server does not
+      report them.
     - `changing`: The models that the server is loading or unloading.
-    - `listed`: All models in its repository, loaded or not.
+    - `listed`: All models in the server's repository, loaded or not.
     """
 
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class ServerInventory:
 
 @frozen
 class ReplicaReport:
-    """One model on one endpoint, for reports. `since` is the time when its state began, on the backend's clock."""
+    """One model on one endpoint, for reports. `since` is the time at which its state began, on the backend's clock."""
 
     endpoint: Endpoint
     state: ReplicaState
@@ -69,7 +69,7 @@ class ReplicaReport:
 
 @frozen
 class PlacedModel:
-    """One model, for reports. `last_used` is on the backend's clock; None before the first call."""
+    """One model, for reports. `last_used` is a time on the backend's clock; None before the first call."""
 
     model: str
     versions: tuple[str, ...]
@@ -98,9 +98,9 @@ class LoadFailure:
 class ModelReplica:
     """One model on one endpoint.
 
-    - `since`: The time when its state began.
-    - `last_used`: The time when its last call there ended, or when it was loaded.
-    - `until`: The time when a FAILED state ends.
+    - `since`: The time at which the current state began.
+    - `last_used`: The time at which the model's last call on the endpoint ended, or at which the model was loaded.
+    - `until`: The time at which a FAILED state ends.
     """
 
     __slots__ = (
@@ -129,35 +129,37 @@ class ModelReplica:
         self.state = state
         self.since = self.last_used = now
         self.moment = self.call_moment = moment
-        """The number of the table change that began its state, and the value of that number when the last finished call
-        was sent."""
+        """The number of the table change that began the current state. `call_moment` is the value that this number had
+        when the last finished call was sent."""
         self.versions: tuple[str, ...] = ()
         self.signature: str | None = None
-        """The inputs and outputs that the server reports; None if the server was not queried for them since it loaded
-        the model."""
+        """The inputs and outputs that the server reports; None if the server has not been queried for them since it
+        loaded the model."""
         self.why = ""
         self.until = 0.0
         self.failures = 0
-        """Number of failures since the last answered call."""
+        """The number of failures since the last answered call."""
         self.in_flight = 0
         self.idle: asyncio.Event | None = None
-        """Set when the last call in flight has ended; None until a caller waits for that."""
+        """An event that is set when the last call in flight has ended; None until a caller waits for it."""
         self.has_lied = False
         """True if the state is FAILED because the server lists the model but does not have it."""
         self.is_unsure = False
-        """True if the state is FAILED but the server, which has not reported since, might still have the model."""
+        """True if the state is FAILED, but the server has not reported its models since and might still have this
+        model."""
         self.is_ours = False
-        """True while this gateway is loading or unloading the model. During this time, the server's reports about it
-        are ignored."""
+        """True while this gateway is loading or unloading the model. During this time, the gateway ignores the server's
+        reports about the model."""
         self.client = ""
-        """The client whose call caused the model to be loaded here. Empty if loads per client are not limited, or if
+        """The client whose call caused the model to be loaded here; empty if loads per client are not limited, or if
         another client has called the model since."""
         self.makes_room = False
-        """True if it is UNLOADING to make room for another model. Its capacity already counts for that model."""
+        """True if the state is UNLOADING to make room for another model. The capacity already counts as the other
+        model's."""
 
     @property
     def takes_room(self) -> bool:
-        """True if the replica uses capacity because the server has loaded the model, or might have."""
+        """True if the replica uses capacity because the server has loaded the model or might have loaded it."""
         if self.state is ReplicaState.UNLOADING:
             return not self.makes_room
         return self.state in (ReplicaState.HELD, ReplicaState.LOADING) or self.is_unsure
@@ -193,7 +195,7 @@ class ModelReplica:
 
 
 class Placement:
-    """The endpoints that have or are loading one model, and the choice of an endpoint for each call."""
+    """The endpoints that have one model or are loading it, and the choice of an endpoint for each call."""
 
     __slots__ = (
         "by_version", "calls", "choice", "demand", "failure", "failures", "model", "not_before", "places", "waiting",
@@ -207,23 +209,22 @@ class Placement:
         """The choice among the endpoints with the model; None if no endpoint has it, and before the first
         `Placements.chosen`."""
         self.by_version: Mapping[str, EndpointChoice] | None = None
-        """The choice for each version; None if all endpoints have the same versions or do not report versions."""
+        """The choice for each version; None if all endpoints have the same versions, or do not report versions."""
         self.calls = 0
         self.waiting = 0
         """The number of calls that wait for an endpoint with the model."""
         self.demand = 0.0
-        """The mean number of calls, in flight and waiting, over the last seconds."""
+        """The mean number of calls in flight and waiting calls over the last seconds."""
         self.failure: LoadFailure | None = None
-        """The last load that failed; None after a successful one."""
+        """The last failed load; None after a successful load."""
         self.failures = 0
         """The number of consecutive failed loads."""
         self.not_before = 0.0
-        """The earliest time at which this gateway can try to load the model, because another gateway is loading it
-        now."""
+        """The earliest time at which this gateway can try to load the model, while another gateway is loading it."""
         self.wanted_by = ""
         """The client whose call was the first to wait for the model; empty if loads per client are not limited."""
         self.wanted_since = 0.0
-        """The time since which calls have been waiting for this model while no endpoint has it."""
+        """The time at which calls began to wait for this model because no endpoint has it."""
 
     def held(self) -> Iterator[ModelReplica]:
         """Return the replicas that are serving the model."""
@@ -231,12 +232,12 @@ class Placement:
 
     @property
     def in_flight(self) -> int:
-        """The number of calls in flight to all replicas."""
+        """The total number of calls in flight to the replicas."""
         return sum(each.in_flight for each in self.places.values())
 
     @property
     def last_used(self) -> float | None:
-        """The time when the model's last call ended."""
+        """The time at which the model's last call ended."""
         return max((each.last_used for each in self.places.values()), default=None) if self.calls else None
 
     def forget_choices(self) -> None:
@@ -245,7 +246,7 @@ class Placement:
 
 
 class PlacementWatcher(Protocol):
-    """Is notified of the changes of a table."""
+    """The interface through which a table reports its changes."""
 
     def holds_more(self, endpoint: Endpoint) -> None:
         """Handle a model that `endpoint` now also has."""
@@ -254,7 +255,7 @@ class PlacementWatcher(Protocol):
         """Handle a model that all endpoints have lost."""
 
     def cannot_be_loaded(self, placement: Placement, error: Callable[[], GatewayError]) -> None:
-        """Handle a model that no endpoint will have soon; `error` creates an error that explains why."""
+        """Handle a model that no endpoint can load soon; `error` creates an error with the reason."""
 
     def lists_others(self) -> None:
         """Handle a change of the complete model list."""
@@ -271,12 +272,12 @@ class Placements:
         self.models: dict[str, Placement] = {}
         """All models that an endpoint has or lists, by name."""
         self.stocks: dict[Endpoint, ServerInventory | None] = {}
-        """The last report of each endpoint; None if it has not responded yet."""
+        """The last report of each endpoint; None if the endpoint has not responded yet."""
         self._emptied: dict[Endpoint, set[str]] = {}
-        """For each endpoint, the models that it had before and whose replicas disappear with its next report."""
+        """For each endpoint, the models that it has lost, whose replicas are removed with its next report."""
         self.moment = 0
-        """The number of replica state changes so far. Each query records it at its start, because the response does not
-        reflect later changes."""
+        """The number of replica state changes so far. Each query records this number at its start, because the response
+        does not reflect later changes."""
         self._entries: tuple[ModelEntry, ...] | None = None
         self._watchers: list[PlacementWatcher] = []
 
@@ -320,7 +321,8 @@ class Placements:
             self._changed()
 
     def chosen(self, placement: Placement) -> EndpointChoice | None:
-        """Return the choice among the endpoints with a model, or None if no endpoint has it, or only drained ones."""
+        """Return the choice among the endpoints with a model, or None if no endpoint has it or only drained endpoints
+        do."""
         if placement.choice is None:
             held = [each for each in placement.held() if each.endpoint.takes_calls]
             if held:
@@ -363,7 +365,7 @@ class Placements:
 
     def reported(self, endpoint: Endpoint, stock: ServerInventory, asked: int) -> tuple[str, ...]:
         """Record an endpoint's response to a query that began at change number `asked`. Replicas that have changed
-        since then keep their state. Return the models that the endpoint has lost."""
+        since that number keep their state. Return the models that the endpoint has lost."""
         if endpoint not in self.stocks:
             return ()
         before, self.stocks[endpoint] = self.stocks[endpoint], self._shared(stock)
@@ -405,7 +407,7 @@ class Placements:
         self._changed()
 
     def refuse(self, placement: Placement, error: Callable[[], GatewayError]) -> None:
-        """Tell the calls that wait for a model that it cannot be loaded."""
+        """Notify the watchers that a model cannot be loaded, to fail the calls that wait for it."""
         for watcher in tuple(self._watchers):
             watcher.cannot_be_loaded(placement, error)
 
@@ -422,16 +424,15 @@ class Placements:
             watcher.lists_others()
 
     def _shared(self, stock: ServerInventory) -> ServerInventory:
-        """Return `stock`, but share the list of another endpoint if both lists are equal.
-
-        This saves memory, because servers often share one repository."""
+        """Return `stock`, but share another endpoint's list if both lists are equal. Sharing saves memory, because
+        servers often have the same repository."""
         for other in self.stocks.values():
             if other is not None and other.listed == stock.listed:
                 return ServerInventory(stock.held, stock.changing, other.listed)
         return stock
 
     def _has(self, model: str, versions: tuple[str, ...], endpoint: Endpoint, asked: int) -> bool:
-        """Record that an endpoint reports a model. Return True if the model is new there."""
+        """Record that an endpoint reports a model. Return True if the model is new on this endpoint."""
         placement = self.models.get(model)
         if placement is None:
             placement = self.models[model] = Placement(model)
@@ -502,7 +503,7 @@ class Placements:
             self.models.pop(placement.model, None)
 
     def is_listed(self, model: str) -> bool:
-        """Return whether the repository of any server contains a model."""
+        """Return whether any server's repository contains a model."""
         return any(stock is not None and model in stock.listed for stock in self.stocks.values())
 
     def forget_unlisted(self, placement: Placement, place: ModelReplica) -> None:
@@ -513,9 +514,9 @@ class Placements:
             self._changed()
 
     def denied(self, model: str, endpoint: Endpoint, why: str) -> bool:
-        """Mark a model as missing on an endpoint that has responded that it does not have it. The endpoint gets no
-        calls for the model until it lists the model again and a delay has passed. Return whether the table listed the
-        model there."""
+        """Mark a model as missing on an endpoint that has responded that it does not have the model. The endpoint
+        receives no calls for the model until it lists the model again and a delay has passed. Return whether the table
+        listed the model for this endpoint."""
         placement = self.models.get(model)
         place = None if placement is None else placement.places.get(endpoint)
         if placement is None or place is None or place.state is not ReplicaState.HELD:
@@ -529,7 +530,8 @@ class Placements:
         return True
 
     def placement(self, model: str) -> Placement:
-        """Return the Placement of a model, which an operator might have requested by name. Create it if necessary."""
+        """Return the Placement of a model, which an operator might have requested by name. Create the Placement if
+        necessary."""
         return self.models.get(model) or self.models.setdefault(model, Placement(model))
 
     def unknown(self) -> tuple[Endpoint, ...]:
@@ -549,7 +551,7 @@ class Placements:
         return tuple(_reported(self.models[name]) for name in sorted(self.models))
 
     def _tell_differences(self, models: Iterable[str]) -> None:
-        """Log the models that different endpoints have in different versions."""
+        """Log the models whose versions differ between endpoints."""
         for model in models:
             held = [each for each in self.models[model].held() if each.versions]
             if len({each.versions for each in held}) > 1:
