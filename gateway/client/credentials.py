@@ -50,8 +50,7 @@ def check_headers(protocol: Protocol, headers: RawHeaders) -> None:
 class FixedHeaders:
     """A Connector that adds headers to the messages of another Connector.
 
-    On a byte stream, the only possible header is the credential, which goes into the message's field for
-    credentials."""
+    On a byte stream, the only possible header is the credential, which goes into the message's credentials field."""
 
     def __init__(self, connector: Connector, protocol: Protocol, headers: RawHeaders) -> None:
         self._connector = connector

@@ -1,4 +1,4 @@
-"""The client's errors: one class tree below ClientError, made from the gateway's Status and Reason."""
+"""The client's errors: ClientError and its subclasses, created from the gateway's Status and Reason."""
 
 from typing import Any, Protocol
 
@@ -24,8 +24,8 @@ class PartialResults(Protocol):
 class ClientError(Exception):
     """A call failed. `str(error)` is a sentence that states the cause.
 
-    - `status`: The class of the error as a canonical gRPC code, for every protocol.
-    - `reason`: The cause, more specific than `status`. Most protocols do not report the cause; the client then assumes
+    - `status`: The error's category, as a canonical gRPC code for every protocol.
+    - `reason`: The cause, more specific than `status`. Most protocols do not report the cause; the client then infers
       one.
     - `address`: The server's address.
     - `retry_after`: Seconds after which the server accepts another attempt; None if the server specifies no time.
@@ -71,7 +71,7 @@ class InvalidInput(ClientError):
 
 
 class Refused(ClientError):
-    """The server refused the request: a key is missing or invalid, a permission is missing, the request is too large,
+    """The server rejected the request: a key is missing or invalid, a permission is missing, the request is too large,
     or there are too many requests."""
 
 
@@ -106,8 +106,8 @@ _CLASSES: dict[Status, type[ClientError]] = {
 
 
 def as_client_error(error: Exception, address: str) -> ClientError:
-    """Return the ClientError for an error from gateway modules. A DecodeError concerns the request; faults in the
-    response raise a GatewayError."""
+    """Return the ClientError for an error from gateway modules. A DecodeError reports a fault in the request; a fault
+    in the response raises a GatewayError."""
     if isinstance(error, DecodeError | TypeError | ValueError):
         error = invalid_input(str(error))
     assert isinstance(error, GatewayError)
@@ -130,7 +130,7 @@ def timed_out(seconds: float, address: str) -> Timeout:
 
 
 def _in_words_of_the_client(text: str, address: str) -> str:
-    """Return `text` without advice about configuration files, which a client does not have."""
+    """Return `text` without advice about configuration files, because a client has no configuration file."""
     text = text.replace(f"backend {SERVER!r} at {address}", address).replace(f"backend {SERVER!r}", address)
     if text.strip().lower() in _NO_SUCH_PATH:
         return f"{address}: {text.strip()}: it may speak another protocol; `gateway probe {address}` finds out which"
@@ -165,4 +165,5 @@ HINTS = {
         "a gateway estimates it, with `translate: {derivatives: {method: central}}` on the model's route"
     ),
 }
-"""Advice about configuration files in the bridge's errors, and the client's replacement for it."""
+"""Pairs of advice about configuration files in the bridge's errors, and the advice with which the client replaces
+it."""

@@ -15,12 +15,12 @@ from gateway.client.results import Point
 from gateway.client.settings import UNSET, Seconds
 
 Points: TypeAlias = Iterable[Point] | Mapping[str, Sequence[Any]]
-"""An iterable of points, or for each input an array with one row per point."""
+"""An iterable of points, or a mapping from each input to an array with one row per point."""
 
 
 @dataclass(frozen=True)
 class MapArguments:
-    """The arguments of `map` and `as_completed`, described in the docstrings of these methods.
+    """The arguments of `map` and `as_completed`, whose docstrings describe them.
 
     Raises:
         ValueError: an argument is invalid.
