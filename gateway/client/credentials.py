@@ -59,15 +59,15 @@ class FixedHeaders:
         self._binding = protocol.binding
 
     async def exchange(self, message: Message) -> Message:
-        """Same as the method of the other Connector."""
+        """Add the headers, and call the other Connector's `exchange`."""
         return await self._connector.exchange(self._with_headers(message))
 
     def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Same as the method of the other Connector."""
+        """Add the headers, and call the other Connector's `stream`."""
         return self._connector.stream(self._with_headers(message))
 
     async def close(self) -> None:
-        """Same as the method of the other Connector."""
+        """Close the other Connector."""
         await self._connector.close()
 
     def _with_headers(self, message: Message) -> Message:

@@ -102,7 +102,7 @@ class SendingEnd:
     seconds: float = 0.0
     """The duration of the last attempt."""
     weight: int = 0
-    """Same as in `BatchSize.succeeded`."""
+    """See `BatchSize.succeeded`."""
     parts: Sequence[Sending] = ()
     error: ClientError | None = None
     not_of_rows: str = ""

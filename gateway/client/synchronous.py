@@ -273,7 +273,7 @@ class Client(Waiting[AsyncClient]):
         return Window(arguments, self._asynchronous._seconds(arguments.timeout))
 
     def _evaluations(self, window: Window) -> Generator[Evaluation, None, None]:
-        """Same as `map.evaluations`.
+        """See `map.evaluations`.
 
         The client takes points and moves the progress bar in the caller's thread, because points can come from other
         calls to the same client, and notebooks show only the output of their own thread."""

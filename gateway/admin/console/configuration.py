@@ -40,7 +40,7 @@ class ReloadProblem(BaseModel):
 
     text: str
     place: str
-    """Same as in LineMark."""
+    """See LineMark."""
     line: int | None
     """The line with this error's LineMark; null if no line corresponds to the error."""
 

@@ -58,7 +58,7 @@ def reference(
 
 
 def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> dict[str, str]:
-    """Return the `tls` keys for the options."""
+    """Return the values of the `tls` configuration keys that the options set."""
     paths = {"certificate": certificate, "key": key, "client_ca": client_ca}
     given = {name: str(path.absolute()) for name, path in paths.items() if path is not None}
     if given and not (certificate and key):

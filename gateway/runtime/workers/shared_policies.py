@@ -64,7 +64,7 @@ class _AtSupervisor:
         self._name = name
 
     async def take(self, client: str) -> float | None:
-        """Same as in Shared."""
+        """See Shared."""
         try:
             found: float | None = await self._channel.ask("take_request", self._name, client)
         except (ChannelClosedError, GatewayError):

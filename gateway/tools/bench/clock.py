@@ -40,16 +40,16 @@ class LoopClock:
         self.now: Callable[[], float] = time.monotonic
 
     def start(self, awake: Callable[[], None]) -> None:
-        """Same as in Clock."""
+        """See Clock."""
         self._awake = awake
 
     def wake_at(self, when: float) -> None:
-        """Same as in Clock."""
+        """See Clock."""
         self.close()
         self._timer = self._loop.call_later(max(0.0, when - self.now()), self._awake)
 
     def close(self) -> None:
-        """Same as in Clock."""
+        """See Clock."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -67,18 +67,18 @@ class TimerClock:
         self.now: Callable[[], float] = time.monotonic  # also CLOCK_MONOTONIC
 
     def start(self, awake: Callable[[], None]) -> None:
-        """Same as in Clock."""
+        """See Clock."""
         self._loop.add_reader(self._fd, self._ring, awake)
 
     def wake_at(self, when: float) -> None:
-        """Same as in Clock."""
+        """See Clock."""
         nanoseconds = int(when * 1e9)
         # The interval is 0, so the timer fires once.
         setting = _Setting(0, 0, nanoseconds // 1_000_000_000, nanoseconds % 1_000_000_000)
         self._settime(self._fd, _ABSOLUTE, ctypes.byref(setting), None)
 
     def close(self) -> None:
-        """Same as in Clock."""
+        """See Clock."""
         self._loop.remove_reader(self._fd)
         os.close(self._fd)
 

@@ -123,7 +123,7 @@ class BenchSender:
         """The body of the first success."""
 
     async def __call__(self) -> int:
-        """Same as `Send`."""
+        """See `Send`."""
         message, connector, timeout = self._encoded.message, self._next(), self._timeout
         try:
             if timeout is None:
