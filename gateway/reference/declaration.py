@@ -54,8 +54,8 @@ def signature(
 
     - `gradient(*inputs, out_wrt, in_wrt, sens)` takes `sens` `[B, m_out_wrt]`, and returns `[B, n_in_wrt]`;
     - `apply_jacobian(*inputs, out_wrt, in_wrt, vec)` takes `vec` `[B, n_in_wrt]`, and returns `[B, m_out_wrt]`;
-    - `apply_hessian(*inputs, out_wrt, in_wrt1, in_wrt2, sens, vec)` takes `sens` `[B, m_out_wrt]` and `vec` `[B,
-    n_in_wrt2]`, and returns `[B, n_in_wrt1]`.
+    - `apply_hessian(*inputs, out_wrt, in_wrt1, in_wrt2, sens, vec)` takes `sens` `[B, m_out_wrt]` and `vec`
+      `[B, n_in_wrt2]`, and returns `[B, n_in_wrt1]`.
 
     In these functions, `sens`, `vec` and the results are FP64, and positions are zero-based ints.
 

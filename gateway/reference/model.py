@@ -40,8 +40,9 @@ DERIVATIVE_OUTPUTS = (TensorSpec(COMPANION_OUTPUT, Datatype.FP64, (-1, -1)),)
 
 @frozen
 class Model:
-    """A model of a sample server. - `signature`: The Signature for tensor protocols. Empty inputs mean that the model
-    accepts any tensors.
+    """A model of a sample server.
+
+    - `signature`: The Signature for tensor protocols. Empty inputs mean that the model accepts any tensors.
     - `points`: The Signature for one-point protocols (UM-Bridge), with every size fixed; None if these protocols cannot
       serve the model.
     - `configurable`: True if the model accepts the request parameter `config`.
