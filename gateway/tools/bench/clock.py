@@ -1,5 +1,5 @@
-"""A clock that wakes the event loop on time. The loop's own timers are up to 1 ms late, which is ten times the latency
-of a fast server."""
+"""A clock that wakes the event loop on time, because the loop's own timers are up to 1 ms late, which is ten times the
+latency of a fast server."""
 
 import asyncio
 import ctypes
@@ -17,10 +17,10 @@ class Clock(Protocol):
         """Return the seconds since a fixed point in time."""
 
     def wake_at(self, when: float) -> None:
-        """Call `awake` at `when`, or immediately if `when` has passed. The new time replaces the previous one."""
+        """Call `awake` at `when`, or immediately if `when` has passed. This time replaces the previous one."""
 
     def start(self, awake: Callable[[], None]) -> None:
-        """Start calling `awake` at the times that `wake_at` sets."""
+        """Start calling `awake` at the times set by `wake_at`."""
 
     def close(self) -> None:
         """Stop calling `awake`."""
@@ -55,7 +55,8 @@ class LoopClock:
 
 
 class TimerClock:
-    """A Clock that uses a file-descriptor timer (timerfd_create), which is only a few hundredths of a ms late."""
+    """A Clock that uses a file-descriptor timer (timerfd_create), which is late by only a few hundredths of a
+    millisecond."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -91,7 +92,7 @@ class TimerClock:
 
 
 class _Setting(ctypes.Structure):
-    """`struct itimerspec`."""
+    """The C struct `itimerspec`."""
 
     _fields_ = (
         ("interval_seconds", ctypes.c_long),

@@ -1,4 +1,4 @@
-"""Runs a load against one server, in this process or in several."""
+"""Runs a load against one server, in this process or in several processes."""
 
 import asyncio
 import multiprocessing
@@ -52,10 +52,10 @@ class Run(Protocol):
         """Make `run` end immediately with the current measurements."""
 
     def ended(self) -> tuple[int, int]:
-        """Return the number of requests that have ended, and the number of errors among them."""
+        """Return the number of completed requests, and the number of errors among them."""
 
     async def close(self) -> None:
-        """Close the connections and end the processes."""
+        """Close the connections, and stop the processes."""
 
 
 class RunFailed(Exception):  # noqa: N818 - as the errors of the client
@@ -63,7 +63,7 @@ class RunFailed(Exception):  # noqa: N818 - as the errors of the client
 
 
 def run_of(job: LoadJob, processes: int) -> Run:
-    """Return a run for a job."""
+    """Return a Run for a job."""
     return LocalRun(job) if processes == 1 else ProcessesRun(job, processes)
 
 
@@ -151,7 +151,7 @@ class ProcessesRun:
 
 
 class _Worker:
-    """One of the processes, as seen by the first process."""
+    """One of the processes, from the first process's point of view."""
 
     def __init__(self, process: Any, pipe: "Connection[Any, Any]") -> None:
         self.pipe = pipe
