@@ -57,7 +57,7 @@ class _ShortConnection(HttpToolsProtocol):
         admission = self._admitted.admit(self, peer_address(transport.get_extra_info("peername")))
         if admission is Admission.REFUSED:
             transport.write(_TOO_MANY)
-        if admission is not Admission.ACCEPTED:  # a dropped connection gets no reply
+        if admission is not Admission.ACCEPTED:  # a dropped connection gets no response
             transport.close()
 
     def data_received(self, data: bytes) -> None:
@@ -123,7 +123,7 @@ class AdminServer:
 
         def accepted(**arguments: Any) -> asyncio.BaseProtocol:
             serve = partial(_ShortConnection, self._connections, **arguments)
-            # uvicorn calls `accepted` for each connection, so the factory is made and used at once
+            # uvicorn calls `accepted` for each connection, so the factory is created and used immediately
             return accepting(settings, serve, self._connections, PORT_TIMEOUTS)()
 
         config = uvicorn.Config(

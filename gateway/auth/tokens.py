@@ -204,7 +204,7 @@ def _identity(claims: Mapping[str, Any], rules: Rules) -> Identity:
 
 
 def _claim(claims: Any, path: str) -> Any:
-    # Look up the whole name first, because names such as `https://example.org/roles` contain dots.
+    # Look up the entire name first, because names such as `https://example.org/roles` contain dots.
     if isinstance(claims, dict) and path in claims:
         return claims[path]
     for step in path.split("."):

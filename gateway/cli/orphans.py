@@ -29,7 +29,7 @@ async def reap(seconds: float) -> NoReturn:
         await asyncio.sleep(seconds)
         found = zombies()
         for pid in found & before:
-            with suppress(ChildProcessError):  # other code has waited for it
+            with suppress(ChildProcessError):  # other code has already waited for the process
                 os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - it does not wait
         before = found - before
 

@@ -76,7 +76,7 @@ def alike(points: Sequence[Point], signature: Signature) -> list[AlikePoints]:
     for at, point in enumerate(points):
         arrays: tuple[Array, ...]
         if type(point) is np.ndarray and point.dtype is dtype and point.shape == shape:
-            arrays = (point,)  # like the previous point: most points are rows of the same array
+            arrays = (point,)  # usually alike, because most points are rows of the same array
         else:
             key, arrays = _read(point)
             fit = fits.get(key)
@@ -280,7 +280,7 @@ class BatchSize:
             return  # a request of an earlier size, or a part of a failed request
         if seconds >= self._target:
             self._is_alone = False
-            # In the worst case, the server ran the requests in flight one after the other.
+            # In the worst case, the server ran the requests in flight sequentially.
             if seconds > 2 * in_flight * self._target:
                 self.rows = max(1, self.rows // 2)
             return

@@ -213,7 +213,7 @@ async def evaluations(calls: ClientCalls, window: Window) -> AsyncGenerator[Eval
             for each in (found := window.found()):
                 yield each
             if found:
-                await asyncio.sleep(0)  # lets other tasks run between two groups of points from the file
+                await asyncio.sleep(0)  # lets other tasks run between groups of points from the file
                 continue
             if not tasks:
                 return

@@ -74,8 +74,8 @@ class MapArguments:
         """Yield each point when the caller asks for it."""
         points = self.points
         if not isinstance(points, Mapping):
-            # Iterating a pandas DataFrame yields the names of its columns instead of its rows. Other arrays can be
-            # files, whose rows are read during iteration.
+            # Iterating over a pandas DataFrame yields column names instead of rows. Other arrays can be files, whose
+            # rows are read during iteration.
             return iter(np.asarray(points) if hasattr(points, "columns") else points)
         return (dict(zip(points, row, strict=True)) for row in zip(*points.values(), strict=True))
 

@@ -260,7 +260,7 @@ class Turns:
         if self._free is None:
             return
         if not self._free.locked():
-            await self._free.acquire()  # does not wait: a slot is free
+            await self._free.acquire()  # returns immediately, because a slot is free
             return
         if self._most_waiting is not None and self._waiting >= self._most_waiting:
             text = f"{self._waiting} calls of this client wait for their turn, the most that `max_waiting` allows"

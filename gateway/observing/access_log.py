@@ -69,7 +69,7 @@ def json_lines(batch: Batch, since_1970: float) -> bytes:
         times(batch, since_1970), batch.ids, batch.clients, map(members.__getitem__, batch.kinds), _texts(sizes[0]),
         _texts(sizes[1]), _texts(queued), _texts(upstream), _texts(seconds),
     )  # fmt: skip
-    # Put together all pieces of all lines, column by column: this needs fewer steps than a format string for each line.
+    # Join all pieces of all lines, column by column, which takes fewer steps than a format string for each line.
     pieces, width = _LINE * len(batch), len(_LINE)
     for at, column in enumerate(columns):
         pieces[2 * at + 1 :: width] = column

@@ -65,7 +65,7 @@ class FinishedRecords:
     def _first_or_full(self) -> None:
         if len(self._kinds) >= BATCH:
             full = self._collected()
-            self._read_all()  # so at most two batches are kept, however long an iteration takes
+            self._read_all()  # so at most two batches are kept, regardless of how long an iteration takes
             self._to_read(*full)
             self._plan_turn()
         elif not self._is_timed:

@@ -33,7 +33,7 @@ _LONGEST_KEPT = 256
 """Maximum length of a cached string, in characters."""
 _INT64 = 2**64 - 1
 
-# Field numbers, as keys. Numbers of fixed width are of wire type 1 (I64) or 5 (I32), others 0 (VARINT) or 2 (LENGTH).
+# Field numbers, as keys. Fixed-width numbers have wire type 1 (I64) or 5 (I32), other fields 0 (VARINT) or 2 (LENGTH).
 _RESOURCE_SPANS = _RESOURCE = _SCOPE = key(1)
 _SCOPE_SPANS = _SPANS = key(2)
 _RESOURCE_ATTRIBUTES = _NAME_OF_SCOPE = key(1)
@@ -180,7 +180,7 @@ def _spans(record: Record) -> Iterator[bytes]:
     since_epoch = time() - monotonic()
     root, *parts = record.events
     root.ended = record.ended
-    # The event loop's clock, which measures some of these times, can be some milliseconds behind.
+    # The event loop's clock, which measures some of these times, can lag by a few milliseconds.
     root.began = min([root.began, *(each.began for each in parts)])
     began, ended = root.began + since_epoch, root.ended + since_epoch
     if root.name == MIRROR_SPAN:
@@ -225,7 +225,7 @@ def _call_name(facts: Mapping[str, object], record: Record) -> str:
     if facts.get("transport") == "http" and "method" in facts:
         return str(
             facts["method"]
-        )  # by the conventions, the name of a client span contains no path, because the number of paths is unlimited
+        )  # in the conventions, a client span's name contains no path, because the number of paths is unlimited
     return f"{record.operation or 'request'} {facts.get('protocol', '')}".strip()
 
 

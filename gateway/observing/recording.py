@@ -121,7 +121,7 @@ class Recording:
         `message`."""
         accepted, trace = accepted_id(message.headers.first)
         id = accepted if accepted and self._accepts_ids else new_id()
-        # Not `message.received`, which is on the loop's clock: uvloop's clock counts only milliseconds.
+        # Not `message.received`, which uses the loop's clock, because uvloop's clock counts only milliseconds.
         record = Record(
             self._listener, protocol.name, received=monotonic(), bytes_in=size, id=id, client=message.peer,
             of_listener=self._of_listener, tells=self._tells, is_timed=next_is_timed(), traceparent=trace,

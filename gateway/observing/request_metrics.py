@@ -168,7 +168,7 @@ class _Table:
         if found is None:
             found = len(self.rows) + 1
             if found == len(self.counts):
-                # The reader's thread might still use the old arrays; each row that it knows is in both.
+                # The reader's thread might still use the old arrays, which contain every row that it reads.
                 self.counts = np.concatenate((self.counts, np.zeros_like(self.counts)))
                 self.sums = np.concatenate((self.sums, np.zeros_like(self.sums)))
             self.exemplars[found] = {}
@@ -260,7 +260,7 @@ class RequestMetrics(Collector):
 
     def count(self, batch: Batch) -> None:
         """Count completed requests."""
-        # In the order of their ends, because a model gets its label with its first successful response.
+        # In the order of completion, because a model gets its label with its first successful response.
         labels = {kind: self._labels(kind) for kind in dict.fromkeys(batch.kinds)}
         row_of = {kind: self._table.row((*found, kind.status)) for kind, found in labels.items()}
         rows = list(map(row_of.__getitem__, batch.kinds))

@@ -96,7 +96,7 @@ def _in_a_thread(call: _Call, workers: Executor) -> Function:
     def compute(arguments: Arguments, config: Config) -> Outputs:
         try:
             return call.finish(call.start(arguments, config), arguments)
-        except StopIteration as error:  # a Future does not accept StopIteration: the caller would wait forever
+        except StopIteration as error:  # a Future does not accept StopIteration, so the caller would wait forever
             raise model_error(call.signature.name, error) from error
 
     def submit(arguments: Arguments, config: Config) -> Awaitable[Outputs]:

@@ -85,7 +85,7 @@ def build(
 
 
 def _refuse_unary(name: str) -> Function:
-    # Triton refuses ModelInfer for a decoupled model in the same way
+    # Triton rejects ModelInfer for a decoupled model in the same way
     def refuse(arguments: Arguments, config: Config) -> Outputs:
         raise unsupported(f"model {name!r} streams its responses; ask for a stream of them")
 

@@ -43,7 +43,7 @@ def run(program: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine to completion, on uvloop or, on Windows, which uvloop does not support, on Python's own event
     loop."""
     sys.setswitchinterval(SWITCH_INTERVAL)
-    # Imported modules live as long as the process, so freeze them: the garbage collector does not need to scan them.
+    # Imported modules live as long as the process. Freeze them, because the garbage collector need not scan them.
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])

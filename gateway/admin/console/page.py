@@ -26,7 +26,7 @@ POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # the browser refuses to parse strings as HTML, so a name chosen by a client stays text even if the page has a
+        # the browser does not parse strings as HTML, so a name chosen by a client stays text even if the page has a
         # bug
         "require-trusted-types-for 'script'",
     )

@@ -247,7 +247,7 @@ def _media(media: Media) -> JsonObject:
     if media.example is not None:
         found["example"] = media.example
     if media.binary_example:
-        # OpenAPI has no examples of bytes
+        # OpenAPI cannot represent examples of bytes
         found["x-example-base64"] = b64encode(media.binary_example).decode()
     if media.example_headers:
         found["x-example-headers"] = dict(media.example_headers)

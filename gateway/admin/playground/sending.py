@@ -349,8 +349,8 @@ def _tls(prepared: Prepared) -> ClientTls | None:
         context = client_context(TlsFiles(authorities=str(tls.certificate)), alpn=(alpn,) if alpn else ())
     except CertificateError as error:
         raise PlaygroundFormError({"listener": f"tls.{error.key}: {error}"}) from error
-    # The file is the listener's own certificate. A server that has its private key is the listener, whatever names the
-    # certificate contains.
+    # The file is the listener's own certificate. A server that has its private key is the listener, regardless of the
+    # names in the certificate.
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return ClientTls(lambda: context)

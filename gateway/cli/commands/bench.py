@@ -140,7 +140,7 @@ def _request(options: BenchOptions, model: str, file: str) -> Request:
         text = f"--in-flight is {options.in_flight}, expected at least one for each of {options.processes} processes"
         raise BadArgument(text)
     request = options.request.completed(request, call_inputs.assigned(options.assigned, Operation.INFER))
-    # another process can receive bytes, but no view of a buffer
+    # another process can receive bytes, but not a view of a buffer
     return replace(request, inputs=tuple(replace(each, data=bytes(each.data)) for each in request.inputs))
 
 

@@ -77,7 +77,7 @@ async def _serve(config: ReferenceConfig) -> None:
         misuse(error)
     signals = (
         Signals()
-    )  # created only now, because loading a model blocks the event loop; until now, a signal ends the process
+    )  # created only here, because loading a model blocks the event loop; until here, a signal ends the process
     spawn(certificates.watch(ReloadConfig))
     say(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready")
     log.info("ready at %s", listener.address)

@@ -200,7 +200,7 @@ class _Call:
             try:
                 async with asyncio.timeout(SECONDS_FOR_TENSORS):
                     known = await names.find(request)
-            except Exception:  # whatever the reason, the tensors are unknown
+            except Exception:  # regardless of the reason, the tensors are unknown
                 known = KnownTensors()
         try:
             self._log.queue.add([_fitted(each, known, bounds, names.inputs) for each in entries])

@@ -259,7 +259,7 @@ class Gateway:
             await assembly.close()
             await assembly.close_unused_connectors()
             raise
-        # From here to the end of `_switch` there must be no `await`, so no request can begin in between.
+        # From here to the end of `_switch`, there must be no `await`, so no request can begin in between.
         replaced = self._switch(config, assembly, stays, opened, rows)
         await self._replacements.end(replaced, assembly, config.drain.timeout)
 
@@ -387,7 +387,7 @@ class ProcessLimits:
         connections.clients.limit = limits.connections_per_client
         memory.PROCESS_MEMORY.limit = limits.memory or memory.default_limit()
         memory.PROCESS_MEMORY.per_client = limits.memory_per_client
-        if limits.shed != self._shed:  # if the settings are unchanged, it continues, even during an overload
+        if limits.shed != self._shed:  # with unchanged settings, load shedding continues, even during an overload
             self._shed = limits.shed
             self.stop()
             self.shedding = None if limits.shed is None else Shedding(limits.shed.lag, limits.shed.memory)

@@ -92,7 +92,7 @@ class Channel(asyncio.Protocol):
         for future, _ in self._asked.values():
             if not future.done():
                 future.set_exception(ChannelClosedError())
-                future.exception()  # marks the exception as retrieved; a waiting caller still gets it
+                future.exception()  # marks the exception as retrieved; a waiting caller still receives it
         self._asked.clear()
         self._lost()
 

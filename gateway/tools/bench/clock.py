@@ -87,7 +87,7 @@ class TimerClock:
         try:
             os.read(self._fd, 8)
         except BlockingIOError:
-            return  # the timer was set again after it fired
+            return  # the timer has been set again since it fired
         awake()
 
 

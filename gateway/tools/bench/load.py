@@ -125,7 +125,7 @@ class Load:
         while len(self._tasks) < self._plan.in_flight and (due := self._take()) is not None:
             self._begin(due)
         if len(self._tasks) < self._plan.in_flight and not self._is_over():
-            # If the limit is reached, the due request is sent when the next request ends.
+            # If the limit is reached, the due request is sent when a request ends.
             self._clock.wake_at(self._next)
         self._end_if_idle()
 

@@ -124,7 +124,7 @@ class HttpServer:
         connection, headers = self._connection(), {} if body is None else {"Content-Type": "application/json"}
         try:
             first = self._exchanged(connection, method, path, body, headers)
-            if connection.sock is None:  # http.client closed the connection, because the reply asked for it
+            if connection.sock is None:  # http.client closed the connection, because the reply requested it
                 return first, None
             connection.auto_open = 0
             return first, self._exchanged(connection, method, path, body, headers)

@@ -134,4 +134,4 @@ def _compare(read: Sequence[Tensor], again: Sequence[Tensor]) -> None:
 
 
 def _bytes(value: Any) -> bytes:
-    return json.dumps(value).encode()  # unlike other JSON writers, it writes NaN, as the servers in the examples do
+    return json.dumps(value).encode()  # unlike other JSON writers, `json` writes NaN, as the servers in the examples do
