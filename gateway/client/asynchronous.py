@@ -128,7 +128,7 @@ class AsyncClient:
 
         If an array's datatype differs from the model's, the client converts the array if the model's datatype can
         represent every value of the array's datatype. Otherwise, `cast` selects the behavior: "refuse", "round" (half
-        to even; out-of-range values are an error), or "saturate" (also clip). Python numbers and lists have no
+        to even; out-of-range values are an error), or "saturate" (round and clip). Python numbers and lists have no
         datatype, so the client checks each number.
 
         `outputs` contains the names of the requested outputs. By default, the client requests all outputs. The client
@@ -204,11 +204,11 @@ class AsyncClient:
           arrays with one row per point.
         - `most`: Maximum number of parallel requests, at most the client's own `max_in_flight`.
         - `batch`: Maximum number of points in one request. A number above 1 declares that each output row depends only
-          on the corresponding input row. It requires a leading -1 in all shapes of the model's metadata. The map
+          on the corresponding input row; all shapes in the model's metadata must then have a leading -1. The map
           measures how many points take about 0.1 s, and uses that number if it is below the maximum. 1 means a separate
           request for each point. None means up to 4096 if the server declares a `max_batch_size`, otherwise 1. For a
           generator, None always means 1.
-        - `retries`: Maximum number of times that the client retries a point when the server asks for a later attempt.
+        - `retries`: Maximum number of times that the client retries a point when the server requests a later attempt.
           Before each attempt, the client waits for the time that the server specifies. If the connection fails, the
           client retries the point up to five times. If a point might have run, the client retries it only if it was in
           a failed batch.
@@ -291,7 +291,7 @@ class AsyncClient:
         computed as `sens` times the Jacobian. `sens` is as long as the output, and the gradient is as long as the
         input.
 
-        Over UM-Bridge, this is an operation of the protocol. For other protocols, the client calls the model
+        In UM-Bridge, the gradient is an operation of the protocol. For other protocols, the client calls the model
         `MODEL.gradient`. The inputs and the other arguments are the same as in `infer`.
 
         Raises:
@@ -410,7 +410,7 @@ class AsyncClient:
         """Return True if the server is ready.
 
         If `model` is set, return True only if the server is ready for calls to this model. The result is False if the
-        server is unreachable or does not respond in time. To wait for a server, call `ready` again.
+        server is unreachable or does not respond in time. To wait for a server, call `ready` repeatedly.
 
         Raises:
             ClientError: Refused for a missing or invalid key; Unsupported if the protocol does not report whether a

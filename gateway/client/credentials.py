@@ -17,7 +17,7 @@ def raw_headers(headers: Mapping[str, str] | None, key: str | None) -> RawHeader
     API key.
 
     Raises:
-        ValueError: `headers` contains Authorization although `key` is set, or a name or value is not valid in a header.
+        ValueError: `headers` contains Authorization although `key` is set, or a header's name or value is invalid.
     """
     raw = tuple((_encoded(name).lower(), _encoded(value)) for name, value in (headers or {}).items())
     if key is None:

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError, invalid_input
 
 SERVER = "server"
-"""How error messages from gateway modules refer to the server."""
+"""The term for the server in error messages from gateway modules."""
 
 
 class PartialResults(Protocol):
@@ -50,7 +50,7 @@ class ClientError(Exception):
 
 
 class ConnectError(ClientError):
-    """The connection failed or broke. `sent` is True if the server might have seen the request."""
+    """Connecting failed, or the connection broke. `sent` is True if the server might have seen the request."""
 
     sent = False
 
@@ -72,7 +72,7 @@ class InvalidInput(ClientError):
 
 class Refused(ClientError):
     """The server rejected the request: a key is missing or invalid, a permission is missing, the request is too large,
-    or there are too many requests."""
+    or the client sends too many requests."""
 
 
 class Unsupported(ClientError):
@@ -140,7 +140,7 @@ def _in_words_of_the_client(text: str, address: str) -> str:
 
 
 _NO_SUCH_PATH = ("404: not found", "not found", "404 page not found")
-"""The messages of web servers for an unknown path: aiohttp, FastAPI and many others, Go."""
+"""The messages that web servers (aiohttp, FastAPI and many others, Go) return for an unknown path."""
 
 HINTS = {
     "or set `translate: {cast: round}` or `saturate` on the route": 'or call with cast="round" or cast="saturate"',
@@ -165,5 +165,4 @@ HINTS = {
         "a gateway estimates it, with `translate: {derivatives: {method: central}}` on the model's route"
     ),
 }
-"""Pairs of advice about configuration files in the bridge's errors, and the advice with which the client replaces
-it."""
+"""Advice about configuration files in the bridge's errors, each with the client's replacement."""

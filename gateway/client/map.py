@@ -1,5 +1,5 @@
 """Evaluation of one model at many points: which points are in flight, and how many points share a request. `Client.map`
-and `as_completed` use it."""
+and `as_completed` use this module."""
 
 import asyncio
 import logging
@@ -49,7 +49,8 @@ class Window:
         self._alone: Evaluation | None = None
         """The evaluation of one point in its own request.
 
-        The window compares it with the result of the same point in the first request of several points."""
+        The window compares this evaluation with the result of the same point in the first request with several
+        points."""
         self._is_checking = self._is_checked = self._is_told = False
         self._patience = 0.0
         self._file: ResultsFile | None = None
@@ -129,7 +130,7 @@ class Window:
         return evaluation.error is None or self.arguments.errors == "return"
 
     def check(self) -> None:
-        """Raise the error that ended the map early, if there is one."""
+        """Raise the error that ended the map early, if any."""
         if self._failure is not None and self._failure.error is not None:
             raise self._failure.error
 

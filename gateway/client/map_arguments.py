@@ -71,7 +71,7 @@ class MapArguments:
         return 1 if self.total is None else MOST_ROWS
 
     def __iter__(self) -> Iterator[Point]:
-        """Yield each point when the caller asks for it."""
+        """Yield each point when the caller requests it."""
         points = self.points
         if not isinstance(points, Mapping):
             # Iterating over a pandas DataFrame yields column names instead of rows. Other arrays can be files, whose

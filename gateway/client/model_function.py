@@ -37,7 +37,7 @@ class FunctionArguments:
 
 
 class ModelCalls(Protocol):
-    """The methods of an AsyncClient that a function calls. `given` are the FunctionArguments of every call."""
+    """The methods of an AsyncClient that a function calls. `given` contains the FunctionArguments of every call."""
 
     address: str
 
@@ -197,7 +197,7 @@ def _units(size: int) -> list[list[float]]:
 
 
 async def _all(calls: Iterable[Coroutine[Any, Any, Array]]) -> list[Array]:
-    """Run all calls in parallel and return their results. If one fails, cancel the others."""
+    """Run all calls in parallel and return their results. If one call fails, cancel the others."""
     tasks: list[asyncio.Task[Array]] = [spawn(call) for call in calls]
     try:
         return [await task for task in tasks]

@@ -1,4 +1,5 @@
-"""A model server as the client uses it: a connector, the codecs of its protocol, and bridges. AsyncClient calls it.
+"""A model server from the client's point of view: a connector, the codecs of the server's protocol, and bridges.
+AsyncClient calls it.
 
 For the bridges, the client takes the role of a listener's protocol. This protocol, PYTHON, has no messages, and can
 represent every tensor name and datatype. Therefore, if the server reports a reliable signature, the client adapts all
@@ -75,7 +76,7 @@ async def opened(settings: ClientSettings) -> "ModelServer":
     an ordinary MIP server.
 
     Raises:
-        GatewayError: the server is unreachable, or asks for a later attempt.
+        GatewayError: the server is unreachable, or requests a later attempt.
     """
     protocol = settings.protocol
     servers = protocol.traits.servers
@@ -120,14 +121,16 @@ QUESTION_SECONDS = 2.0
 pings."""
 
 _LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-"""Statuses of a gateway that is busy or starting; a response with one of them does not identify it as a gateway."""
+"""Statuses of a gateway that is busy or starting. A response with one of these statuses does not identify the server as
+a gateway."""
 
 
 class ModelServer:
     """A client's connection to one model server. Create, use and close it in one event loop.
 
     Raises:
-        ValueError: the protocol has no such server type or batch, or its messages cannot carry the headers.
+        ValueError: the protocol does not support the server type or the batch setting, or its messages cannot carry the
+        headers.
     """
 
     def __init__(self, settings: ClientSettings) -> None:

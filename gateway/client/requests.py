@@ -38,7 +38,8 @@ def inference(
     version: str = "",
     id: str | None = None,
 ) -> Request:
-    """Return a request for `infer` or `stream`. `arrays` are inputs by position, `named` and `inputs` by name.
+    """Return a request for `infer` or `stream`. `arrays` contains inputs by position; `named` and `inputs` contain
+    inputs by name.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if a value cannot become a tensor or a parameter, or if an input occurs twice.

@@ -54,8 +54,8 @@ class Evaluation:
 class Results(Sequence[Outputs]):
     """A sequence of the outputs of each point.
 
-    Accessing the outputs of a failed point raises the point's error; there is no placeholder value. `errors` maps the
-    indices of failed points to their errors.
+    Accessing the outputs of a failed point raises the point's error; failed points have no placeholder value. `errors`
+    maps the indices of failed points to their errors.
 
     If a `map` ended early, `len()` is the number of points up to the last completed point, and `missing` lists the
     points without a result."""

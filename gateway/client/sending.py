@@ -77,7 +77,7 @@ class FailedBatch:
 
 @dataclass(frozen=True)
 class Sending:
-    """Points that share a request. A Sending without points is a query whether the model takes batches."""
+    """Points that share a request. A Sending without points queries whether the model takes batches."""
 
     points: Sequence[IndexedPoint] = ()
     batched: Batched | None = None
@@ -116,7 +116,7 @@ def _shortened(point: Point) -> str:
 
 
 async def send(calls: ClientCalls, arguments: MapArguments, sending: Sending) -> SendingEnd:
-    """Send points, and repeat while the server asks for a later attempt and `retries` allows it."""
+    """Send points, and repeat while the server requests a later attempt and `retries` allows it."""
     if not sending.points:
         return SendingEnd(batched=await calls.batched(arguments.model, arguments.version, arguments.batch is not None))
     if len(sending.points) == 1 and sending.check is None:
@@ -194,7 +194,7 @@ def _cut(sending: Sending, rows: int) -> list[Sending]:
 
 
 async def _tried(call: Callable[[], Awaitable[T]], arguments: MapArguments) -> tuple[T | ClientError, int, float]:
-    """Make a call, and repeat it while the server asks for a later attempt. Return the result or last error, the number
+    """Make a call, and repeat it while the server requests a later attempt. Return the result or last error, the number
     of attempts, and the duration of the last attempt in seconds."""
     for tries in count(1):
         began = monotonic()
@@ -225,9 +225,9 @@ def seconds_until_next(error: ClientError, tries: int) -> float | None:
     not help, or might run the model twice.
 
     The wait is the time that the server specifies. If the server specifies none, the wait doubles with each attempt.
-    The client adds up to 10%, because calls that the server rejected together should not be repeated together. If a
-    call waited for a free slot until its deadline, the gateway's timeout error also specifies a time, because the
-    gateway never sent the call to a model server."""
+    The client adds up to 10% to the wait, because calls that the server rejected together should not be repeated
+    together. If a call waited for a free slot until its deadline, the gateway's timeout error also specifies a time,
+    because the gateway never sent the call to a model server."""
     named = error.retry_after
     if isinstance(error, ConnectError) or (isinstance(error, Timeout) and not error.sent):
         if error.sent or tries > MOST_CONNECTION_TRIES:

@@ -108,7 +108,7 @@ class Tls:
     """TLS settings for connections to a server."""
 
     ca: str | None = None
-    """The PEM file of the CA that signed the server's certificate. None: the CAs of the system."""
+    """The PEM file of the CA that signed the server's certificate. None means the system's CAs."""
     certificate: str | None = None
     """The PEM file with the client certificate; requires `certificate_key`."""
     certificate_key: str | None = None
@@ -121,7 +121,8 @@ class Tls:
 MOST_AT_ONCE = 256
 """Default of `max_in_flight` for a server that has no limit of its own.
 
-Each concurrent HTTP call needs its own connection, and on most systems a process can open 1,024 files."""
+The default is limited because each concurrent HTTP call needs its own connection, and on most systems a process can
+open only 1,024 files."""
 
 TIMEOUT = 60.0
 """Default time limit of a call, in seconds."""
