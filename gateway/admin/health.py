@@ -1,8 +1,8 @@
 """The health port: `/healthz` and `/readyz` for kubelet and load balancers, and `/metrics` for Prometheus. Probes need
 no key. The metrics page requires a key if authentication is configured. The port serves no other paths.
 
-A thread with its own event loop serves the port, so probes do not fail while the main event loop is busy. The metrics
-are rendered in a third thread, so no probe waits for the metrics.
+A thread with its own event loop serves the port, so probes do not fail while the main event loop is busy. A third
+thread renders the metrics, so no probe waits for them.
 """
 
 import asyncio

@@ -39,8 +39,8 @@ def words(given: list[str], address: str, model: str) -> tuple[str, str, str]:
 
 
 def request(file: str, model: str) -> Request:
-    """Return the request in a file, without its V2-specific data (`origin`). If no file is given, return a request
-    without inputs.
+    """Return the request in a file, without its V2-specific data (`origin`). Without a file, return a request without
+    inputs.
 
     Raises:
         BadArgument, DecodeError, GatewayError: the file is unreadable or contains no request.

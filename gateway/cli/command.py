@@ -1,6 +1,6 @@
 """The common parts of commands with options. `grouped` derives the options from the fields of a dataclass. The base
-class Command shows the options' help. For an unknown option, such as another program's option, it suggests the right
-one.
+class Command shows the options' help, and suggests the right option for an unknown one, such as another program's
+option.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -60,8 +60,8 @@ _TAKES_OPTIONS = ("--config", "--admin")
 
 
 class Command(TyperCommand):
-    """A command that suggests the right option if the user writes another program's name for it, and that shows
-    arguments with their metavars."""
+    """A command that suggests the right option if the user passes another program's option, and that shows arguments
+    with their metavars."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments like TyperCommand, but suggest an alternative in the error for an unknown option or a

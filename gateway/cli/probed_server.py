@@ -17,8 +17,8 @@ _CODES = {ProbeVerdict.UNREACHABLE: UNREACHABLE, ProbeVerdict.SILENT: TIMED_OUT}
 
 
 async def probed(address: str, access: ServerAccess, seconds: float, names: Sequence[str]) -> Probed:
-    """Return the result of a probe, with a timeout of `seconds` for each response. `names` are the models to query if
-    the server does not list its models. Exit with USAGE if `address` is invalid."""
+    """Return the result of a probe, with a timeout of `seconds` for each response. `names` contains the models to query
+    if the server does not list its models. Exit with USAGE if `address` is invalid."""
     try:
         with progress(f"querying {address}") as line:
             return await probe(address, known(), access, seconds=seconds, names=names, on_progress=line.show)

@@ -1,5 +1,5 @@
-"""Shutdown of commands that run a server. The first SIGTERM or SIGINT drains the server: for some time it reports that
-it is not ready, and then it finishes the requests in flight. A second signal stops the server immediately."""
+"""Shutdown of commands that run a server. The first SIGTERM or SIGINT drains the server, which first only reports that
+it is not ready, and then finishes the requests in flight. A second signal stops the server immediately."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Drainable(typing.Protocol):
-    """A server that can be drained: a Gateway or a Listener."""
+    """A server that supports draining: a Gateway or a Listener."""
 
     def announce_end(self) -> None:
         """See `Listener.announce_end`."""

@@ -207,8 +207,8 @@ class ModelServer:
         return await self._endpoint.connector.exchange(message)
 
     async def stream(self, request: Request, cast: Cast = "refuse") -> AsyncGenerator[Response, None]:
-        """Yield the server's responses. If the server does not stream, yield one. Raises the same errors as `ask`,
-        possibly after some responses."""
+        """Yield the server's responses. If the server does not stream, yield its single response. Raises the same
+        errors as `ask`, possibly after some responses."""
         async with aclosing(self._bridge(cast, PYTHON).stream(request)) as responses:
             async for each in responses:
                 yield each

@@ -54,7 +54,7 @@ class ClientCalls:
     infer: Callable[..., Awaitable[Outputs]]
     ask: Callable[..., Awaitable[Answer]]
     batched: Callable[[str, str, bool], Awaitable[Batched | None]]
-    """Returns how a model version takes batches; None if the client must send its points one by one.
+    """Returns how a model version takes batches; None if the client must send each point separately.
 
     The last argument is True if the map's caller declares that rows are independent."""
 
@@ -182,7 +182,7 @@ async def _send_several(calls: ClientCalls, arguments: MapArguments, sending: Se
 
 
 def _of_group(sending: Sending, group: AlikePoints) -> list[Sending]:
-    """Return the requests for the points of one group, together or one by one."""
+    """Return the requests for the points of one group, together or separately."""
     part = replace(sending, points=[sending.points[at] for at in group.at], check=None)
     return _cut(part, 1) if group.key == NOT_A_ROW else [part]
 

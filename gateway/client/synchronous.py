@@ -275,8 +275,8 @@ class Client(Waiting[AsyncClient]):
     def _evaluations(self, window: Window) -> Generator[Evaluation, None, None]:
         """See `map.evaluations`.
 
-        The client takes points and moves the progress bar in the caller's thread, because points can come from other
-        calls to the same client, and notebooks show only the output of their own thread."""
+        The client takes points and moves the progress bar in the caller's thread. Points can come from other calls to
+        the same client, and notebooks show only the output of their own thread."""
         sent: dict[Future[SendingEnd], Sending] = {}
         ended: SimpleQueue[Future[SendingEnd]] = SimpleQueue()
         calls = self._asynchronous._calls(window.arguments.timeout)

@@ -192,8 +192,8 @@ def _headers(protocol: Protocol, headers: GivenHeaders) -> Headers:
 def _asked_in(protocol: Protocol, request: Request) -> Request:
     """Return `request` as a client of `protocol` would send it.
 
-    If the request came from another protocol, its response is encoded as the response to a single inference (or to a
-    derivative, if the protocol supports derivatives), or to the request that a server would receive. Responses in
+    If the request came from another protocol, its response is encoded as the response to a single inference, to a
+    derivative (if the protocol supports derivatives), or to the request that a server would receive. Responses in
     packet protocols repeat the identifying numbers of the request's packet."""
     if request.protocol == protocol.name:
         return request

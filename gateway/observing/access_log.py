@@ -175,7 +175,7 @@ MOST_COLLECTED = 2**20
 class AccessLog:
     """Writes a line for each record.
 
-    - `sample`: the fraction of successful requests that get a line. All failed requests get one.
+    - `sample`: the fraction of successful requests that get a line. Each failed request gets a line.
 
     For a client that sends PROBES, only the first probe and each probe whose result differs from the previous result
     get a line.

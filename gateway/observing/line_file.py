@@ -1,5 +1,5 @@
-"""A file or a standard stream that receives only complete lines (LineFile), and a thread that writes lines there, so a
-full pipe or a slow disk never blocks the event loop (LineWriter)."""
+"""A file or a standard stream that receives only complete lines (LineFile), and a thread that writes lines there
+(LineWriter), so a full pipe or a slow disk never blocks the event loop."""
 
 import logging
 import os

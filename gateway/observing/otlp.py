@@ -3,8 +3,8 @@
 Names and attributes follow OpenTelemetry's semantic conventions for HTTP and RPC; names that are not in the conventions
 begin with `gateway.`.
 
-The protobuf messages (opentelemetry/proto/trace/v1/trace.proto and its imports) are written field by field, because
-with OpenTelemetry's own package, which creates an object for each attribute, a traced request would take four times as
+The protobuf messages (opentelemetry/proto/trace/v1/trace.proto and its imports) are written field by field.
+OpenTelemetry's own package creates an object for each attribute, and would make a traced request take four times as
 long. Most attributes are the same in many spans, so their bytes are cached."""
 
 import os

@@ -66,8 +66,8 @@ Bucket: TypeAlias = tuple[str, float] | tuple[str, float, Exemplar]
 def buckets(
     bounds: Sequence[float], cumulative: Sequence[int], exemplars: Mapping[int, tuple[str, float, float]], epoch: float
 ) -> list[Bucket]:
-    """Return the bounds and cumulative counts in the format of HistogramMetricFamily. The counts outnumber the bounds
-    by one. `epoch` is the Unix time at which the exemplars' clock was 0."""
+    """Return the bounds and cumulative counts in the format of HistogramMetricFamily. The result contains one more
+    count than bounds. `epoch` is the Unix time at which the exemplars' clock was 0."""
     found: list[Bucket] = []
     for at, (bound, below) in enumerate(zip((*bounds, inf), cumulative, strict=True)):
         last = exemplars.get(at)

@@ -38,9 +38,9 @@ string."""
 
 
 class TraceCounts:
-    """The number of sampled requests whose spans the collector accepted (`sent`), and the number of sampled requests
-    whose spans were `dropped` because too many were waiting or the collector did not accept them. Mirrored calls count
-    in addition to client requests."""
+    """The numbers of sampled requests whose spans the collector accepted (`sent`), and whose spans were lost because
+    too many were waiting or the collector did not accept them (`dropped`). Mirrored calls count in addition to client
+    requests."""
 
     def __init__(self) -> None:
         self.sent = self.dropped = 0

@@ -217,8 +217,8 @@ classify = build(
     specs([("scores", "FP32", [-1, -1])], "input"),
     _CLASSES,
 )
-"""Maps `scores` FP32 `[-1, -1]`, one row of class scores (logits) per item, to `label` BYTES `[-1, 1]`,
-`class_<index of the highest score>`, and `score` FP32 `[-1, 1]`, the softmax probability of that class."""
+"""Maps `scores` FP32 `[-1, -1]`, one row of class scores (logits) per item, to `label` BYTES `[-1, 1]` and `score` FP32
+`[-1, 1]`. `label` is `class_<index of the highest score>`, and `score` is the softmax probability of that class."""
 
 
 MAX_RESPONSES = 100_000

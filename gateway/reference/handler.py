@@ -29,8 +29,8 @@ def check(models: Sequence[Model], protocol: Protocol) -> None:
     """Check that one server can serve `models` over `protocol`.
 
     Raises:
-        ValueError: two models have the same name, `models` contains several models although the protocol's clients do
-            not send a model name, or a one-point protocol requires fixed sizes that a model does not declare.
+        ValueError: two models have the same name, the protocol's clients do not send a model name and there are several
+            models, or a one-point protocol requires fixed sizes that a model does not declare.
     """
     names = [model.name for model in models]
     if len(names) > 1 and not protocol.names_models:

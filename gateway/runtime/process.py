@@ -68,7 +68,7 @@ class _TextFormatter(logging.Formatter):
         self._colours = _COLOURS if colours else {}
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the log line, followed by the traceback if the record has one."""
+        """Return the log line, followed by the record's traceback, if any."""
         colour = self._colours.get(record.levelno)
         record.shown = f"{colour}{record.levelname}{_PLAIN}" if colour else record.levelname
         return super().format(record)

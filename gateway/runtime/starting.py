@@ -1,8 +1,8 @@
 """The first steps of every process: set up signal handlers, and ensure that the standard streams are open.
 
 A serving command's imports take half a second or more. If the process is the first one in a container (PID 1), the
-kernel drops SIGTERM until the process handles it, and the container stops only when it is killed at the end of its
-grace period. Therefore, the process sets up the handler first, and this module imports nothing that takes time.
+kernel drops SIGTERM until the process handles it. The container would then stop only when it is killed at the end of
+its grace period. Therefore, the process sets up the handler first, and this module imports nothing that takes time.
 """
 
 import gc

@@ -194,9 +194,9 @@ def _add_requests(app: FastAPI, state: GatewayState) -> None:
         kind: Annotated[SummarisedPart, Query(description="Empty: all requests.")] = "",
         name: Annotated[str, part_of(description="The name of the part; for a route, its place.")] = "",
     ) -> Response:
-        """Statistics for one route, backend, model or principal, from its requests among the gateway's last thousand:
-        the number of failed requests, the total times, the times by stage, and the related routes, backends, models and
-        principals."""
+        """Statistics for one route, backend, model or principal, from its requests among the gateway's last thousand.
+        The statistics include the number of failed requests, the total times, the times by stage, and the related
+        routes, backends, models and principals."""
         if bool(kind) != bool(name):
             raise HTTPException(422, "send both `kind` and `name`, or leave out both")
         await state.refresh_counts()

@@ -166,7 +166,7 @@ OPTIONS = {
     "call a model that streams with `stream`": "--stream shows each response",
     "add the argument `protocol`": "add --protocol NAME",
 }
-"""Pairs of advice in the Python client's error messages, and the same advice with the command's options."""
+"""Advice in the Python client's error messages, each with the equivalent advice for the command."""
 
 
 _AS_JSON = Translate(nan="literal")

@@ -1,4 +1,4 @@
-"""`gateway conformance`: check a server against the specification of its protocol."""
+"""`gateway conformance`: check a server against its protocol's specification."""
 
 import sys
 from dataclasses import dataclass, field

@@ -15,7 +15,7 @@ from gateway.tools.printed import printable
 
 EPILOG = "Exit codes: 0 drained (or drain undone), 1 the gateway refused the request, 2 wrong usage, 3 the gateway is unreachable, 4 calls are still running after --wait (the endpoint gets no new calls)."  # noqa: E501
 INTERVAL = 0.2
-"""Seconds between checks whether the endpoint is drained."""
+"""Seconds between checks of the endpoint's drain."""
 
 
 @dataclass(frozen=True, kw_only=True)

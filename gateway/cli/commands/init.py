@@ -30,7 +30,7 @@ EPILOG = (
 )
 DEFAULT_LISTENER = "v2-rest=127.0.0.1:8080"
 FORM = "legacy"
-"""The name of the proposed form, backend and model, if `--model` is not given."""
+"""The name of the proposed form, backend and model if `--model` is not set."""
 
 
 @dataclass(frozen=True, kw_only=True)

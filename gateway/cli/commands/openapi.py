@@ -20,7 +20,7 @@ def openapi(
     listener: Annotated[str, typer.Option(metavar="NAME", help="Default: the only HTTP listener.")] = "",
 ) -> None:
     """Print the OpenAPI document of an HTTP listener. A running gateway also serves the document, at `/api/openapi` on
-    the admin port. The document for a single model there also describes the model's inputs and outputs."""
+    the admin port. If the request names a model, that document also describes the model's inputs and outputs."""
     from gateway.admin.openapi.document import document, listener_url
 
     whole = read(config)

@@ -44,7 +44,7 @@ def serve(file: ConfigArgument = None, config: OptionalConfigFile = None) -> Non
 
 
 def serve_file(config: Path, recorder: "Recorder | None" = None) -> None:
-    """Run the gateway with a configuration file. `recorder`, if given, records requests and responses."""
+    """Run the gateway with a configuration file. `recorder`, if set, records requests and responses."""
     files = look_at_all(config)
     loaded, warnings = read_with_warnings(config)
     log_to_stderr(loaded.log)

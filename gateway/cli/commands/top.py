@@ -30,7 +30,7 @@ ADMIN = "http://127.0.0.1:9090"
 PATIENCE = 5.0
 """Timeout for a response, in seconds."""
 KEYS_EVERY = 0.1
-"""Seconds between checks whether the screen must be redrawn."""
+"""Seconds between checks for a change that the screen must show."""
 
 
 @dataclass(frozen=True, kw_only=True)

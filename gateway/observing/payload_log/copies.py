@@ -155,7 +155,7 @@ class _Copying:
         return CopiedTensor(name, tensor.datatype, tensor.shape, kept, size, why, parameters, tensor.untyped)
 
     def parameters(self, given: Parameters, above: str) -> Parameters:
-        """Return the parameters, without hidden or too large ones. `above` is the prefix of their names in
+        """Return the parameters that are neither hidden nor too large. `above` is the prefix of their names in
         `left_out`."""
         kept: dict[str, ParameterValue] = {}
         for name, value in given.items():

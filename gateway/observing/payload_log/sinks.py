@@ -143,9 +143,9 @@ class PayloadReceiver:
             pause *= 2
 
     async def _try(self, message: Message, seconds: float) -> tuple[str, int, bool]:
-        """Return three values: the reason if the receiver did not accept the request, or an empty string; the status of
-        the response, or 0; and True if the request might have reached the receiver. Without a response, the log never
-        repeats such a request, because it never sends an event twice."""
+        """Return the reason if the receiver did not accept the request (or an empty string), the status of the response
+        (or 0), and True if the request might have reached the receiver. Without a response, the log never repeats such
+        a request, because it never sends an event twice."""
         try:
             async with asyncio.timeout(seconds):
                 reply = await self._connector.exchange(message)

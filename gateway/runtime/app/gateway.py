@@ -104,7 +104,7 @@ class Gateway:
         self._history_task: asyncio.Task[NoReturn] | None = None
 
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
-        """Return the Assembly for `config`. If the Assembly replaces another one, it has no routes yet."""
+        """Return the Assembly for `config`. An Assembly that replaces another one has no routes yet."""
         assembly = Assembly(config, self._environment, previous, in_steps=previous is not None)
         if self._part.prepare is not None:
             self._part.prepare(assembly)
@@ -208,8 +208,8 @@ class Gateway:
         Return a description of each change; empty if nothing changed.
 
         Raises:
-            BindError: an address cannot be bound. In this case, nothing has changed.
-            ReloadError: the change needs a restart, or the gateway is stopping. In this case, nothing has changed.
+            BindError: an address cannot be bound. In this case, nothing has changed. ReloadError: the change requires a
+            restart, or the gateway is stopping. In this case, nothing has changed.
         """
         state = self.state
         async with self._reloading:

@@ -40,7 +40,7 @@ class Serving:
     """The settings of one listener, and the Assembly that handles its requests.
 
     `explains` is True if clients can request explanations. `log_calls` adds calls to the payload log, or is None if the
-    log is disabled. `tap`, if given, receives requests and responses."""
+    log is disabled. `tap`, if set, receives requests and responses."""
 
     def __init__(
         self,

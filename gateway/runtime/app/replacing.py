@@ -35,7 +35,7 @@ class ReloadError(Exception):
 def staying(running: Config, config: Config, protocols: Mapping[str, Protocol]) -> dict[str, str]:
     """Return the listeners that keep their sockets, as a mapping of new names to previous names.
 
-    A new listener with the address of a removed listener is the removed listener with a new name.
+    A new listener with the address of a removed listener counts as the removed listener with a new name.
 
     Raises:
         ReloadError: a listener has the address of a previous listener with a different transport.
@@ -90,7 +90,7 @@ class Replaced:
     listeners: Sequence[Listener]
     ports: Sequence[PortServer]
     running: Sequence["asyncio.Task[None]"]
-    """The tasks of requests on remaining listeners that began before the reload."""
+    """The tasks of requests that began before the reload, on remaining listeners."""
 
 
 class Replacements:

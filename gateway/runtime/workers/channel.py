@@ -44,7 +44,7 @@ class Channel(asyncio.Protocol):
         self._number = 0
         self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[Any], None] | None]] = {}
         self._running: dict[int, asyncio.Task[Any]] = {}
-        """The tasks whose replies the other end waits for, by the other end's message numbers."""
+        """The tasks for whose replies the other end waits, by the other end's message numbers."""
         self._closed = False
 
     @property

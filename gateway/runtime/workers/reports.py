@@ -226,8 +226,8 @@ def _counters() -> Mapping[str, Sequence[StateMetric]]:
 
 
 class Processes(Collector):
-    """Process statistics for several processes, as if they were one: sums, the earliest start time, and the lowest
-    file-descriptor limit. The sums keep the CPU time of processes that have exited."""
+    """Process statistics for several processes combined: sums, the earliest start time, and the lowest file-descriptor
+    limit. The sums keep the CPU time of processes that have exited."""
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         self._pids = pids

@@ -356,8 +356,8 @@ class Supervisor:
         change, the supervisor restarts it.
 
         Raises:
-            BindError: an address cannot be bound.
-            ReloadError: the change needs a restart, or the gateway is stopping.
+            BindError: an address cannot be bound. ReloadError: the change requires a restart, or the gateway is
+            stopping.
         """
         async with self.reloading:
             with _in_use(self.generation):

@@ -32,7 +32,7 @@ RECORDED = CALLS - {Operation.STREAM}
 
 _PIECE = 3 * 2**16
 """Number of bytes to encode in base64 in one step. Larger pieces would block all other threads for too long. The number
-is a multiple of 3, so the base64 texts of the pieces can be joined."""
+is a multiple of 3, which allows joining the base64 texts of the pieces."""
 
 
 class CassetteError(Exception):

@@ -2,7 +2,7 @@
 
 The recorder runs between a listener and `answer`. It receives a client's message, the decoded Request, the response
 from the route's handler, and the encoded response. On the event loop, the recorder only stores references to them. If
-too much data is waiting, the recorder drops entries and counts them. Recording does not affect clients.
+too much data is waiting, the recorder drops and counts entries. Recording does not affect clients.
 
 The recorder stores no credentials. It stores only the headers in HEADERS and the query parameters in QUERY, because any
 other header or parameter could contain a key. It removes the credential from messages of byte streams.
