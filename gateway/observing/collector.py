@@ -19,7 +19,7 @@ _LEVEL = 3
 _LONGEST_REASON = 100
 """Maximum number of characters of a status line's reason phrase in a report."""
 _MOST_READ = 2**16
-"""Maximum number of bytes of a response to read. The content is ignored."""
+"""Maximum number of bytes to read of a response. The content is ignored."""
 
 
 def compressed(batch: bytes) -> bytes:

@@ -16,8 +16,8 @@ STEP = 10.0
 STEPS = 360
 """Number of stored steps, which cover an hour."""
 MOST_SERIES = 256
-"""Maximum number of gateway parts with their own history, which takes 17 KB each. The number is limited because reloads
-can add any number of names. Additional parts count only in the history of the entire gateway."""
+"""Maximum number of gateway parts with their own history. Each history takes 17 KB, and reloads can add any number of
+names. Additional parts count only in the history of the entire gateway."""
 
 Part: TypeAlias = tuple[str, str]
 """A part of the gateway: `listener`, `route` or `backend`, and its name."""

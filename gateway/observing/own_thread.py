@@ -1,4 +1,4 @@
-"""Run work that might never end in a thread that the process does not wait for when it exits."""
+"""Run work that might never end, in a thread for which the process does not wait when it exits."""
 
 import asyncio
 from collections.abc import Callable
