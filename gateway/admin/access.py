@@ -6,9 +6,9 @@ only a loopback address in the Host header. A page of another origin, including 
 a browser send a POST, although the page could not read the response. Therefore, the Origin that a browser sends must
 match the request's own Host.
 
-Two kinds of requests need no credentials. Servers that register (`/register`) send their own token in the same header.
-Browsers load the console's page without a key, because the page contains no gateway data, and prompts the user for the
-key."""
+Two kinds of requests are exempt from the check of credentials. Servers that register (`/register`) send their own token
+in the same header. Browsers load the console's page without a key, because the page contains no gateway data, and
+prompts the user for the key."""
 
 import logging
 import re

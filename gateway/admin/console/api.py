@@ -272,7 +272,7 @@ def _add_access(app: FastAPI, state: GatewayState) -> None:
 
     @app.get("/api/certificates", summary="The certificates, with their expiry", response_model=ListedCertificates)
     async def read_certificates(request: Request) -> Response:
-        """The TLS files that listeners, ports and backends use, and the expiry of the certificates in use."""
+        """The TLS files that listeners, ports and backends use, and the expiry times of the certificates in use."""
         found = ListedCertificates(certificates=state.status().certificates)
         return _reply(request, found.model_dump(mode="json"))
 

@@ -52,7 +52,7 @@ class ListedModel(BaseModel):
     backend: str
     """The backend's name; empty for a model graph."""
     name: str
-    """The server's name for the model."""
+    """The model's name on the server."""
     version: str
     state: str
     """The state that the server reports; empty if the server reports none."""
@@ -216,7 +216,7 @@ def _models(
 
 
 class _Shadows:
-    """Finds routes that receive no requests for a model name because an earlier route takes them."""
+    """Finds routes that receive no requests for a model name, because an earlier route takes those requests."""
 
     def __init__(self, config: Config) -> None:
         self._routes, self._graphs = config.routes, config.models
