@@ -1,13 +1,14 @@
-"""Check requests to the status API and to the metrics page: they come from this machine, or have credentials, and do
-not come from a web page of another origin.
+"""Check requests to the status API and to the metrics page: each must come from this machine or have credentials, and
+must not come from a web page of another origin.
 
 A page whose host name resolves to 127.0.0.1 (DNS rebinding) could read responses. Therefore, a port on loopback accepts
 only a loopback address in the Host header. A page of another origin, including another port of this machine, could make
-a browser send a POST without reading the response. Therefore, the Origin that a browser sends must match the request's
-own Host.
+a browser send a POST, although the page could not read the response. Therefore, the Origin that a browser sends must
+match the request's own Host.
 
-There are two exceptions to credentials. Servers that register (`/register`) send their own token in the same header.
-Browsers load the console's page without a key: the page contains no gateway data, and asks the user for the key."""
+Two kinds of requests are exempt from the check of credentials. Servers that register (`/register`) send their own token
+in the same header. Browsers load the console's page without a key, because the page contains no gateway data, and
+prompts the user for the key."""
 
 import logging
 import re
@@ -28,17 +29,17 @@ _lines = LogLimit(log)
 
 _WRONG_HOST = "this port only answers requests to localhost, 127.0.0.1 and [::1]; use one of these names in the URL"
 _HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]*)?")
-"""RFC 3986, section 3.2: an IPv6 address in brackets, or another host; and a port."""
+"""A Host header (RFC 3986, section 3.2): an IPv6 address in brackets, or another host, and a port."""
 _OWN_SITES = frozenset({b"same-origin", b"none"})
 
 ASGI: TypeAlias = Callable[..., Awaitable[None]]
-"""An application."""
+"""An ASGI application."""
 RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
-"""Headers as in ASGI, with names in lower case."""
+"""Headers as in ASGI, with lowercase names."""
 
 
 class HostCheck:
-    """Passes requests to `application` if their Host is a loopback address and they do not come from a page of another
+    """Passes a request to `application` if its Host is a loopback address and it does not come from a page of another
     origin. Other requests get a 421 or 403 response."""
 
     def __init__(self, application: ASGI) -> None:
@@ -69,13 +70,13 @@ async def _refuse(send: Any, status: int, why: str) -> None:
 
 
 def _why_of_another_page(method: str, headers: RawHeaders, scheme: str = "") -> str:
-    """Return a message that explains why a request seems to come from a web page of another origin; empty if it does
-    not. Clients other than browsers send no origin. `scheme` is the scheme of the request, which must match the scheme
-    of the page's origin; empty if a proxy might have changed it.
+    """Return the reason why a request seems to come from a web page of another origin, or an empty string. Clients
+    other than browsers send no origin. `scheme` is the scheme of the request, which must match the scheme of the page's
+    origin. It is empty if a proxy might have changed it.
 
     An Origin must be the request's own Host (RFC 6454, section 7). For methods other than GET and HEAD, Fetch Metadata
-    (Sec-Fetch-Site), which browsers send even without an Origin, must not name another site. A GET changes nothing, and
-    can come from a link."""
+    (Sec-Fetch-Site), which browsers send even without an Origin, must not name another site. A GET is allowed because
+    it changes nothing, and can come from a link."""
     found = dict(headers)
     origin = found.get(b"origin")
     of, mark, host = (b"", b"://", b"") if origin is None else origin.lower().partition(b"://")
@@ -107,8 +108,8 @@ _STATUSES = {Reason.UNAUTHENTICATED: 401, Reason.NOT_READY: 503}
 class AccessCheck:
     """Passes requests from principals with the permission `admin` to `application`.
 
-    It refuses requests from web pages of other origins, because browsers send Basic credentials with requests of any
-    web page. `asked` authenticates clients and waits for issuer keys. While `asked` is None, authentication is off, and
+    It rejects requests from web pages of other origins, because browsers send Basic credentials with requests from any
+    web page. `asked` authenticates clients and waits for issuer keys. If `asked` is None, authentication is off, and
     requests get only the checks of HostCheck. A reload can change `asked`."""
 
     def __init__(self, application: ASGI, asked: Asked | None) -> None:

@@ -1,8 +1,8 @@
-"""The health port: `/healthz` and `/readyz` for kubelet and load balancers, `/metrics` for Prometheus. Probes need no
-key. The metrics page needs a key if authentication is configured. The port serves no other paths.
+"""The health port: `/healthz` and `/readyz` for kubelet and load balancers, and `/metrics` for Prometheus. Probes need
+no key. The metrics page requires a key if authentication is configured. The port serves no other paths.
 
-A thread with its own event loop serves the port, so probes do not fail while the main event loop is busy. The metrics
-are rendered in a third thread, so no probe waits for the metrics.
+A thread with its own event loop serves the port, so probes do not fail while the main event loop is busy. A third
+thread renders the metrics, so no probe waits for them.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ from gateway.transports.timeouts import PORT_TIMEOUTS, Timeouts
 _lines = LogLimit(logging.getLogger(__name__))
 
 STALLED_SECONDS = 30.0
-"""Seconds for which the main event loop can be blocked before `/healthz` fails. The limit is long because kubelet then
-restarts the gateway, which ends all calls."""
+"""Seconds for which the main event loop can be blocked before `/healthz` fails. The limit is long because, after a
+failure, kubelet restarts the gateway, which ends all calls."""
 ANSWER_SECONDS = 0.5
-"""Time limit for the backend check in the main event loop that `/readyz` requests, in seconds. kubelet itself waits for
-1 s by default."""
+"""Time limit for the backend check that `/readyz` requests in the main event loop, in seconds. By default, kubelet
+itself waits for 1 s."""
 COUNT_SECONDS = 1.0
-"""Time limit for counting the completed requests in the main event loop, for `/metrics`, in seconds. Prometheus itself
-waits for 10 s by default."""
+"""Time limit for `/metrics` to count the completed requests in the main event loop, in seconds. By default, Prometheus
+itself waits for 10 s."""
 LAST_RESULT_SECONDS = 30.0
 """Seconds for which the last result stays valid if a check does not finish in time."""
 
@@ -55,15 +55,15 @@ class HealthServer:
     - `is_accepting` returns True if the gateway accepts requests. The server's thread calls it.
     - `backends_ready` returns True if the backends are ready. It runs on the event loop that calls `start`. None means
       that readiness does not depend on backends.
-    - `metrics` is the page of `/metrics`, or None. Before the server renders the page, `count` adds recently completed
-      requests to the counters, on the event loop that calls `start`.
+    - `metrics` is the page of `/metrics`, or None. Before the server renders the page, it calls `count` on the event
+      loop that calls `start`. `count` adds recently completed requests to the counters.
     - `asked` authenticates clients of the metrics page, and waits for issuer keys on the same loop. None means that
       authentication is off.
     - `tls` is the same as in ListenerSettings. The server's thread calls it.
     """
 
     address: str
-    """`host:port`; set by `start`."""
+    """The server's `host:port`, set by `start`."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class HealthServer:
         self.metrics = metrics
         self._count = count
         self.asked = asked
-        """`asked`, `metrics` and `backends_ready` can be changed while the server runs."""
+        """The caller can change `asked`, `metrics` and `backends_ready` while the server is running."""
         self._scraping = asyncio.Lock()
         self._timeouts = timeouts
         self._main_loop: asyncio.AbstractEventLoop
@@ -185,8 +185,8 @@ class HealthServer:
         return replace(reply, headers=Headers((*reply.headers.raw, CHALLENGE))) if status == 401 else reply
 
     async def _scrape(self, page: MetricsPage, message: Message) -> Message:
-        """Return the metrics. Only one page at a time is rendered, because parallel rendering would slow down the main
-        event loop."""
+        """Return the metrics. The server renders only one page at a time, because parallel rendering would slow down
+        the main event loop."""
 
         async def count() -> None:
             if self._count is not None and (counted := self._count()) is not None:
@@ -198,8 +198,8 @@ class HealthServer:
             return await asyncio.to_thread(page.reply, message)
 
     async def _check_backends(self, backends_ready: Callable[[], Awaitable[bool]]) -> Message:
-        """Return the response to `/readyz`. At most one check runs at a time. A check that takes too long continues, so
-        a later probe gets its result."""
+        """Return the response to `/readyz`. At most one check runs at a time. A check that takes too long continues,
+        and a later probe gets its result."""
 
         async def check() -> None:
             self._last_result = await backends_ready(), monotonic()

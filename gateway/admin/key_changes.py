@@ -1,7 +1,7 @@
 """`POST /keys` and `POST /keys/revoke` of the status API: create and revoke API keys in the gateway's key file.
 
-Only a port with `admin.auth` allows these changes, because otherwise every program on the machine could create a key
-for itself. Only the response to the creation contains the new key. The file and the log contain only its id.
+Only a port with `admin.auth` allows these changes, because otherwise any program on the machine could create a key for
+itself. Only the response to the creation contains the new key. The file and the log contain only its id.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class KeyToCreate(BaseModel):
     principal: Annotated[str, Field(min_length=1, max_length=LONGEST_KEY_NAME)]
     """The principal that the key authenticates. The principal has no permissions without an entry in `principals`."""
     expires: datetime | None = None
-    """The time when the key expires; in UTC if it has no time zone. Null if the key does not expire."""
+    """The time when the key expires, in UTC if the value has no time zone. Null if the key does not expire."""
     note: Annotated[str, Field(max_length=LONGEST_NOTE)] = ""
     """The purpose of the key."""
 
@@ -59,7 +59,7 @@ class KeyToRevoke(BaseModel):
 
 
 def why_fixed(state: GatewayState) -> str:
-    """Return why the status API cannot change the gateway's keys; empty if it can."""
+    """Return the reason why the status API cannot change the gateway's keys; empty if it can."""
     if state.assembly.authentication.access.file is None:
         return "the configuration names no key file; set `auth: {keys: {file: PATH}}`"
     if state.config.admin is None or state.config.admin.auth is None:
@@ -116,8 +116,8 @@ def add_key_changes(app: "FastAPI", state: GatewayState) -> None:
 
     @app.post("/keys/revoke", summary="Revoke an API key", responses=refused | _UNKNOWN)
     async def revoke(asked: KeyToRevoke) -> ListedKey:
-        """Revoke an API key. This process refuses the key immediately. Worker processes and other gateways that use the
-        same file refuse it after they next check the file. The port must have `admin.auth`."""
+        """Revoke an API key. This process rejects the key immediately. Worker processes and other gateways that use the
+        same file reject it when they next check the file. The port must have `admin.auth`."""
         entry = await changed(lambda keys: revoke_key(keys.path, asked.id))
         log.info("key %s of %r is revoked", entry.id, entry.principal)
         return shown(entry)

@@ -1,4 +1,4 @@
-"""Measure event-loop lag, for the metrics page. It shows if something blocks the loop."""
+"""Measure event-loop lag for the metrics page, which shows whether something blocks the loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ WINDOW_SECONDS = 15.0
 
 
 class LoopLag:
-    """Measures event-loop lag, ten times a second: how late a timer fires.
+    """Measures event-loop lag ten times a second, as the delay with which a timer fires.
 
     `longest` is safe to read from any thread. Call the other methods on the loop."""
 
@@ -48,7 +48,7 @@ class LoopLag:
             self._timer, self._due = None, inf
 
     def note(self, late: float) -> None:
-        """Record a measurement: the timer fired `late` seconds late."""
+        """Record that the timer fired `late` seconds late."""
         if self._clock() >= self._window_ends:
             self._longest_before, self._longest = self._longest, 0.0
             self._window_ends = self._clock() + WINDOW_SECONDS

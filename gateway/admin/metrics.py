@@ -1,8 +1,8 @@
 """The metrics page, `/metrics` on the health port: counts of requests (`RequestMetrics`), the gateway's state at the
 time of the scrape (`StateMetrics`), and process metrics.
 
-A separate thread renders the page. The thread does not wait for the event loop, because it reads only single values of
-the running gateway, and copies collections in one step of the interpreter.
+A separate thread renders the page. The thread does not wait for the event loop, because it reads only single values
+from the running gateway, and copies collections in one interpreter step.
 """
 
 import platform
@@ -224,8 +224,8 @@ SERVER_STATES = ("starting", "serving", "draining", "ending")
 
 
 class StateMetrics(Collector):
-    """Metrics of a gateway's current state, read in another thread at each scrape. `load` contains the memory and the
-    event-loop lag of the gateway's processes. `workers` is None for a gateway with one process."""
+    """Metrics of a gateway's current state, which another thread reads at each scrape. `load` contains the memory and
+    the event-loop lag of the gateway's processes. `workers` is None for a gateway with one process."""
 
     def __init__(self, state: GatewayState, load: Callable[[], ProcessLoad], workers: Workers | None = None) -> None:
         self._state = state
@@ -233,7 +233,7 @@ class StateMetrics(Collector):
         self._workers = workers
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: the registry would otherwise collect all metrics to learn their names."""
+        """Return nothing, so the registry does not collect all metrics only to read their names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -339,8 +339,9 @@ class MetricsPage:
         GCCollector(registry=self._registry)
 
     def reply(self, asked: Message) -> Message:
-        """Return the response to a scrape. Rendering the page takes milliseconds, or seconds if there are very many
-        label values. Safe to call in any thread. The listener compresses the response for clients that accept gzip."""
+        """Return the response to a scrape. Rendering the page takes milliseconds, or seconds with very many label
+        values. This method is safe to call in any thread. The listener compresses the response for clients that accept
+        gzip."""
         encode, content_type = choose_encoder(asked.headers.get("accept"))
         fields = Headers([(b"content-type", content_type.encode())])
         return Message(status=200, headers=fields, parts=tuple(self._parts(encode)))
@@ -376,7 +377,7 @@ class _Only(Collector):
 
 
 class Metrics:
-    """The metrics of a gateway, which outlive a reload of the configuration. `renew` applies a configuration; `stop`
+    """The metrics of a gateway, which survive a reload of the configuration. `renew` applies a configuration; `stop`
     ends the measurements."""
 
     def __init__(self, state: GatewayState, workers: Workers | None = None) -> None:
@@ -390,7 +391,7 @@ class Metrics:
         return ProcessLoad(PROCESS_MEMORY.used, self.lag.longest)
 
     def reader(self, config: Config) -> Reader | None:
-        """Return the reader of request counts; None if the configuration has no page that shows them."""
+        """Return the reader of request counts; None if the configuration has no page that shows the counts."""
         return self.requests.count if _has_page(config) else None
 
     def page(self, config: Config) -> MetricsPage | None:
@@ -398,8 +399,8 @@ class Metrics:
         return self._page if _has_page(config) else None
 
     def renew(self, config: Config) -> None:
-        """Apply a configuration. Counters keep their values, unless the buckets have changed. Counters of removed
-        listeners, routes, backends and models are deleted."""
+        """Apply a configuration. Counters keep their values unless the buckets have changed. Delete the counters of
+        removed listeners, routes, backends and models."""
         self.requests.models.renew(config.metrics.models, _named_models(config))
         self.requests.renew(config.metrics.buckets)
         routes = {*(each.name for each in config.routes), *(f"{OF_GRAPHS}{name}" for name in config.models)}

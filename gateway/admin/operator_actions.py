@@ -1,7 +1,7 @@
-"""Changes that an operator makes to the running gateway on the admin port: `POST /drain` drains an endpoint for
-maintenance of its server, or ends the drain; `POST /cache/clear` clears the caches of the policy `cache`; `POST
-/placement` loads or unloads one model on one server of a backend with `placement`. `status` has `POST /reload`, and
-`key_changes` the changes of keys."""
+"""Changes that an operator makes to the running gateway on the admin port. `POST /drain` drains an endpoint for
+maintenance of its server, or ends the drain. `POST /cache/clear` clears the caches of the policy `cache`. `POST
+/placement` loads or unloads one model on one server of a backend with `placement`. `status` handles `POST /reload`, and
+`key_changes` handles changes of keys."""
 
 import typing
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,7 +26,7 @@ MOST_SECONDS = 86400.0
 
 
 class EndpointToDrain(BaseModel):
-    """The endpoint to drain, or whose drain ends."""
+    """The endpoint to drain, or whose drain to end."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -37,11 +37,11 @@ class EndpointToDrain(BaseModel):
     """Maximum time to drain, in seconds. During this time, open sequences continue on the endpoint, and the endpoint's
     models move to other servers. Calls in flight are not interrupted."""
     undo: bool = False
-    """If true, end the drain, so the endpoint gets calls again."""
+    """If true, end the drain, so the endpoint receives calls again."""
 
 
 class UnknownEndpointError(LookupError):
-    """The backend or the endpoint does not exist; the message lists the existing ones."""
+    """The backend or the endpoint does not exist; the message lists the existing backends or endpoints."""
 
 
 class UndrainableError(ValueError):
@@ -52,8 +52,8 @@ class Drains(typing.Protocol):
     """Drains endpoints."""
 
     async def begin(self, backend: str, address: str, seconds: float) -> EndpointStatus:
-        """Drain an endpoint: it gets no new calls, and its calls in flight continue. Open sequences can continue for
-        `seconds`.
+        """Drain an endpoint: it receives no new calls, and its calls in flight continue. Open sequences can continue
+        for `seconds`.
 
         Raises:
             UnknownEndpointError: the backend has no endpoint at this address.
@@ -61,7 +61,7 @@ class Drains(typing.Protocol):
         """
 
     async def undo(self, backend: str, address: str) -> EndpointStatus:
-        """End the drain of an endpoint. Do nothing if the endpoint is not drained.
+        """End an endpoint's drain. If the endpoint is not drained, do nothing.
 
         Raises:
             UnknownEndpointError: the backend has no endpoint at this address.
@@ -83,9 +83,9 @@ def add_draining(app: "FastAPI", drains: Drains) -> None:
         },
     )
     async def drain_endpoint(asked: EndpointToDrain) -> EndpointStatus:
-        """Drain an endpoint: it gets no new calls, and its calls in flight continue. `GET /status` shows when it is
-        drained. The endpoint stays drained, even if the configuration is reloaded, until the drain is undone or the
-        gateway restarts."""
+        """Drain an endpoint: it receives no new calls, and its calls in flight continue. `GET /status` shows when the
+        endpoint is drained. Even after a reload of the configuration, the endpoint stays drained until the drain is
+        undone or the gateway restarts."""
         try:
             if asked.undo:
                 return await drains.undo(asked.backend, asked.endpoint)
@@ -109,11 +109,11 @@ class CachesToClear(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     place: str = ""
-    """A route's name or `backends.NAME`, like `place` of a policy in `/status`; empty for all caches."""
+    """A route's name or `backends.NAME`, like a policy's `place` in `/status`; empty for all caches."""
 
 
 class CachesCleared(BaseModel):
-    """The caches that were cleared."""
+    """The places of the cleared caches."""
 
     places: list[str]
 
@@ -130,8 +130,8 @@ def add_clearing(app: "FastAPI", clear: Clear) -> None:
         responses={404: {"description": "No `cache` has this place."}},
     )
     async def clear_caches(asked: CachesToClear | None = None) -> CachesCleared:
-        """Clear the caches of one route or backend, or all caches of the gateway. Calls in flight continue, and their
-        responses are not stored."""
+        """Clear the caches of one route or backend, or all caches of the gateway. Calls in flight continue, but the
+        caches do not store their responses."""
         place = "" if asked is None else asked.place
         places = await clear(place)
         if place and not places:

@@ -1,4 +1,4 @@
-"""`/register` on the admin port: model servers register themselves at backends that allow registration."""
+"""`/register` on the admin port, where model servers register themselves at backends that allow registration."""
 
 import logging
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Requested duration of the lease, in seconds. The maximum, which is also the default, is the backend's `register:
-    {seconds}`."""
+    """Requested duration of the lease, in seconds. The backend's `register: {seconds}` is the maximum and the
+    default."""
 
 
 class Registration(_Body):
-    """A request of a server to be added to a backend's endpoints."""
+    """A server's request to join a backend's endpoints."""
 
     backend: str
     address: str
@@ -83,7 +83,7 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
         return Response(status_code=204)
 
     def allowed(request: Request, token: str, name: str) -> Registrations:
-        """Return the backend `name`. Raise an error if `token` is not valid for it."""
+        """Return the backend `name`. Raise an error if `token` is not valid for this backend."""
         backend = registrations.get(name)
         if backend is None or not backend.allows(token):
             raise _forbidden(request)
@@ -101,7 +101,7 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
 
 
 def _body(model: type[BaseModel]) -> dict[str, object]:
-    """Return the OpenAPI description of the request body. FastAPI does not know the body, because the routes read it
+    """Return the OpenAPI description of the request body. FastAPI cannot generate it, because the routes read the body
     themselves, with a size limit."""
     return {"requestBody": {"content": {"application/json": {"schema": model.model_json_schema()}}, "required": True}}
 

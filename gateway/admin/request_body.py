@@ -1,4 +1,4 @@
-"""Limits the size of request bodies on the admin port, and reads them. `status` adds the limit to the application, and
+"""Limits the size of request bodies on the admin port, and reads them. `status` adds the limit to the application;
 `register` and the playground read bodies."""
 
 from typing import Any
@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect
 from gateway.admin.access import ASGI
 
 MOST_BODY = 4096
-"""Maximum size of a request's body, in bytes."""
+"""Maximum size of a request body, in bytes."""
 MOST_FORM = 4 * 2**20
 """Maximum size of a playground form, in bytes."""
 PLAYGROUND = "/api/playground"
@@ -42,7 +42,7 @@ async def read_body(request: Request) -> bytes:
 
     Raises:
         HTTPException: the body is larger than BoundedBodies allows, or the client disconnected before it had sent the
-            whole body, so no response reaches it.
+            entire body.
     """
     try:
         return await request.body()

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from gateway.admin.access import AccessCheck
 
 CONNECTION_SECONDS = 30.0
-"""Maximum duration of a connection, in seconds. It is longer than the playground's maximum wait for a response."""
+"""Maximum duration of a connection, in seconds. This duration is longer than the playground's maximum wait for a
+response."""
 
 
 _uvicorn_log = logging.getLogger("uvicorn.error")
@@ -38,9 +39,9 @@ _TOO_MANY = (
 
 
 class _ShortConnection(HttpToolsProtocol):
-    """A connection, which is counted in `admitted`. The server closes it after PORT_TIMEOUTS.first_byte seconds without
-    a byte, and at the latest after CONNECTION_SECONDS. uvicorn itself waits without limit for the first request and for
-    the rest of an incomplete request. `ListenerConnections` calls `unanswered`, `awaits_client`, `drain` and
+    """A connection, which counts in `admitted`. The server closes the connection after PORT_TIMEOUTS.first_byte seconds
+    without a byte, and at the latest after CONNECTION_SECONDS. uvicorn itself waits without limit for the first request
+    and for the rest of an incomplete request. `ListenerConnections` calls `unanswered`, `awaits_client`, `drain` and
     `terminate`."""
 
     unanswered = 0  # ListenerConnections adds it to the totals of all connections
@@ -56,7 +57,7 @@ class _ShortConnection(HttpToolsProtocol):
         admission = self._admitted.admit(self, peer_address(transport.get_extra_info("peername")))
         if admission is Admission.REFUSED:
             transport.write(_TOO_MANY)
-        if admission is not Admission.ACCEPTED:  # a dropped connection gets no reply
+        if admission is not Admission.ACCEPTED:  # a dropped connection gets no response
             transport.close()
 
     def data_received(self, data: bytes) -> None:
@@ -77,11 +78,11 @@ class _ShortConnection(HttpToolsProtocol):
         return request is None or request.response_complete or request.more_body or self.flow.write_paused
 
     def drain(self) -> None:
-        """Close after the last response."""
+        """Close the connection after the last response."""
         self.shutdown()
 
     def terminate(self) -> None:
-        """Close immediately."""
+        """Close the connection immediately."""
         self.connections.discard(self)
         self.transport.abort()
 
@@ -107,7 +108,7 @@ class AdminServer:
     same as in ListenerSettings."""
 
     address: str
-    """`host:port`; set by `start`."""
+    """The server's `host:port`, set by `start`."""
 
     def __init__(
         self,
@@ -122,7 +123,7 @@ class AdminServer:
 
         def accepted(**arguments: Any) -> asyncio.BaseProtocol:
             serve = partial(_ShortConnection, self._connections, **arguments)
-            # uvicorn calls `accepted` for each connection, so the factory is made and used at once
+            # uvicorn calls `accepted` for each connection, so the factory is created and used immediately
             return accepting(settings, serve, self._connections, PORT_TIMEOUTS)()
 
         config = uvicorn.Config(
@@ -144,7 +145,7 @@ class AdminServer:
     async def start(self, address: Address) -> None:
         """Bind and accept connections. Raises OSError if the address cannot be bound.
 
-        The socket is bound here because uvicorn ends the process when it cannot bind."""
+        This method binds the socket itself, because uvicorn ends the process if it cannot bind."""
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         sock = socket.create_server((address.host, address.port), family=family)
         self.address = str(replace(address, port=sock.getsockname()[1]))
@@ -152,7 +153,7 @@ class AdminServer:
         await self._server.accepting.wait()
 
     async def stop(self) -> None:
-        """Close the port without waiting for open connections: their requests get a response immediately."""
+        """Close the port without waiting for open connections, because their requests get a response immediately."""
         if self._task is not None:
             self._server.should_exit = self._server.force_exit = True
             await self._task

@@ -1,5 +1,5 @@
-"""The state of the running gateway. The Gateway sets it. Readers are the status API, the console, the playground, the
-OpenAPI documents, the metrics page, the health port, the history and the workers' reports."""
+"""The state of the running gateway, which the Gateway sets. The readers are the status API, the console, the
+playground, the OpenAPI documents, the metrics page, the health port, the history and the workers' reports."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ class GatewayState:
     """The running gateway. Do not keep references to `config`, `assembly` and `listeners`, because a reload replaces
     them.
 
-    - `config`: the configuration in use; `assembly`: the routes and backends made from it.
+    - `config`: the configuration in use; `assembly`: the routes and backends created from it.
     - `ready`: True if the gateway has started and is not stopping.
     - `listeners`: the listeners by name; if workers serve them, the sums of their counts.
-    - `loaded_at`: when the configuration was loaded.
+    - `loaded_at`: the time when the configuration was loaded.
     - `reloads`: the number of configuration changes since the gateway started.
-    - `last_reload_error`: the reason why the last reload failed; None if it succeeded.
-    - `own_shedding`: refuses work while this process is overloaded; None if load shedding is off.
+    - `last_reload_error`: the reason why the last reload failed; None if the reload succeeded.
+    - `own_shedding`: rejects work while this process is overloaded; None if load shedding is off.
     - `observing`: the counts and logs of requests.
 
     If there are several `workers`, the numbers are totals of all workers.
@@ -58,12 +58,12 @@ class GatewayState:
         self._workers = workers
 
     async def is_ready(self, rule: ReadyRule) -> bool:
-        """Return True if the gateway is ready by `rule`, the setting `ready` of the health port or of the configuration
-        (which gRPC's health service uses)."""
+        """Return True if the gateway is ready according to `rule`, the setting `ready` of the health port or of the
+        configuration (for gRPC's health service)."""
         return self.ready and not await self.assembly.readiness.why_not(rule)
 
     async def refresh_counts(self) -> None:
-        """Add the requests that have ended to the counts, in all processes."""
+        """Add all completed requests to the counts, in all processes."""
         self.observing.flush()
         if self._workers is not None:
             await self._workers.gather()
@@ -111,7 +111,7 @@ class GatewayState:
         return [(place, name, state.status()) for place, name, state in self.assembly.policing.states]
 
     def principal_states(self, name: str) -> ReportedStates:
-        """Return the place, the policy's name, and the data for each policy that has data about this principal."""
+        """Return the place, the policy's name, and the data for each policy with data about this principal."""
         if self._workers is not None:
             return self._workers.principal_states(name)
         return states_of_principal(self.assembly.policing.states, name)

@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 
 class LastError(BaseModel):
-    """The cause of a failed call or probe of an endpoint. The gateway writes the message, which contains no part of a
+    """The cause of a failed call or probe of an endpoint. The gateway writes the message itself, without any part of a
     call's request or response."""
 
     text: str
     at: datetime
-    """In UTC."""
+    """The time of the failure, in UTC."""
 
 
 class DrainStatus(BaseModel):
     """The drain of an endpoint for maintenance of its server."""
 
     state: Literal["draining", "drained"]
-    """`draining`: the endpoint gets no new calls, but still has calls in flight. `drained`: the endpoint has no calls;
-    you can stop its server."""
+    """`draining`: the endpoint receives no new calls, but still has calls in flight. `drained`: the endpoint has no
+    calls, and you can stop its server."""
     since: datetime
-    """In UTC."""
+    """The time when the drain began, in UTC."""
     sequences: int
     """Number of open client sequences that can continue on the endpoint."""
     is_moving: bool
     """True while the gateway is loading the endpoint's models on other servers. During this time, the endpoint still
-    gets calls."""
+    receives calls."""
     failed_moves: list[str]
     """The models that the gateway could not load on other servers, with the reasons."""
 
@@ -49,20 +49,21 @@ class EndpointStatus(BaseModel):
 
     address: str
     in_flight: int
-    """Calls in flight, including calls of disconnected clients."""
+    """Number of calls in flight, including calls of disconnected clients."""
     state: Literal["unknown", "up", "degraded", "down"]
-    """`unknown`: no response to a call or a probe yet. `degraded`: the last calls or probes failed, but the endpoint
-    still gets calls. `down`: the endpoint gets no calls while the backend has other endpoints that work."""
+    """`unknown`: the endpoint has not yet responded to a call or a probe. `degraded`: the last calls or probes failed,
+    but the endpoint still receives calls. `down`: the endpoint receives no calls while the backend has other endpoints
+    that work."""
     last_error: LastError | None
     """The last failure, even if later calls succeeded."""
     ejected_until: datetime | None
-    """After this time, the gateway sends one trial call; if the endpoint responds, it is up again. None if the endpoint
-    is not down, or is down because probes fail."""
+    """The time after which the gateway sends one trial call; if the endpoint responds, it is up again. None if the
+    endpoint is not down, or if it is down because probes fail."""
     load: float | None = None
     """The last load that the server reported, in a unit that all the backend's servers share. `balance: least_load`
-    compares these loads. None without a recent report, or with another `balance`."""
+    compares these loads. None without a recent report, or with a different `balance`."""
     drain: DrainStatus | None = None
-    """Null if the endpoint is not being drained."""
+    """The endpoint's drain; null if the endpoint is not being drained."""
 
 
 class TracingStatus(BaseModel):
@@ -76,7 +77,7 @@ class TracingStatus(BaseModel):
 
 
 MOST_CLIENTS = 20
-"""Maximum number of clients that the status of a queue lists."""
+"""Maximum number of clients in the status of a queue."""
 
 
 class ClientWaiting(BaseModel):
@@ -95,11 +96,11 @@ class QueueStatus(BaseModel):
     timeout: float | None
     """Maximum wait of a call, in seconds; null means no limit."""
     estimated_wait: float | None
-    """Estimated wait of a call that joins the queue now, in seconds: the mean time that recent calls occupied a slot,
-    times the call's position, divided by the number of slots. 0 while a slot is free, null before the first call has
-    ended."""
+    """Estimated wait of a call that joins the queue now, in seconds: the mean time for which recent calls occupied a
+    slot, times the call's position, divided by the number of slots. 0 while a slot is free; null before the first call
+    has ended."""
     clients: list[ClientWaiting]
-    """The clients with the largest numbers of waiting calls, up to MOST_CLIENTS."""
+    """The clients with the most waiting calls, up to MOST_CLIENTS."""
 
 
 class ServerStatus(BaseModel):
@@ -115,9 +116,9 @@ class ServerStatus(BaseModel):
     reason: str
     """The engine's reason for the state, or empty."""
     address: str
-    """Empty until the server has announced itself."""
+    """The server's address; empty until the server has announced itself."""
     since: datetime
-    """When the job was submitted, in UTC."""
+    """The time when the job was submitted, in UTC."""
     calls: int
     """Number of calls that the server has received."""
 
@@ -130,13 +131,13 @@ class BackendStatus(BaseModel):
     """Maximum number of calls in flight to each endpoint; 0 means no limit."""
     waiting: int
     requests: dict[str, int] = {}
-    """Client requests since the start, by status. A request counts for the backend that was called last."""
+    """Number of client requests since the start, by status. A request counts for the backend that was called last."""
     failed: int = 0
-    """Number of these requests that ended with an error that a server caused: the model server or the gateway."""
+    """Number of these requests that ended with an error caused by a server: the model server or the gateway."""
     rejected: int = 0
-    """Number of these requests that ended with an error that the caller caused."""
+    """Number of these requests that ended with an error caused by the caller."""
     queue: QueueStatus | None
-    """Null if the number of calls in flight has no limit, so no call waits."""
+    """The queue; null if the number of calls in flight has no limit, so no call waits."""
     endpoints: list[EndpointStatus]
     servers: list[ServerStatus] | None = None
     """The servers whose jobs have not ended; null if the gateway starts no servers for this backend."""
@@ -148,13 +149,13 @@ class ListenerStatus(BaseModel):
     address: str
     protocols: list[str]
     requests: dict[str, int] = {}
-    """Requests since the start, by status."""
+    """Number of requests since the start, by status."""
     failed: int = 0
-    """Number of these requests that ended with an error that a server caused: a model server or the gateway."""
+    """Number of these requests that ended with an error caused by a server: a model server or the gateway."""
     rejected: int = 0
-    """Number of these requests that ended with an error that the caller caused."""
+    """Number of these requests that ended with an error caused by the caller."""
     refused_connections: int
-    """Connections that the gateway has refused since it started. The gateway refuses connections above
+    """Number of connections refused since the gateway started. The gateway refuses connections above
     `limits.connections` or `limits.connections_per_client` of the listener or of the process, and while it is
     overloaded."""
 
@@ -163,20 +164,20 @@ class SheddingStatus(BaseModel):
     """The state of load shedding."""
 
     since: datetime | None
-    """The time since which the gateway refuses new work, in UTC; null while it accepts work."""
+    """The time when the gateway began to reject new work, in UTC; null while it accepts work."""
     refused: int
-    """Number of connections and requests refused since the start."""
+    """Number of connections and requests rejected since the start."""
 
 
 class PolicyStatus(BaseModel):
     """The state of a policy, such as the models that a `circuit_breaker` blocks, the calls that a `concurrency_limit`
-    counts, the requests that a `rate_limit` refused, or the differences that a `mirror` found."""
+    counts, the requests that a `rate_limit` rejected, or the differences that a `mirror` found."""
 
     place: str
     """The policy's place in the configuration: a route's name, or `backends.NAME`."""
     policy: str
     state: dict[str, Any]
-    """The state, which the policy's page in the documentation describes."""
+    """The state. The policy's page in the documentation describes its format."""
 
 
 class LoadError(BaseModel):
@@ -184,7 +185,7 @@ class LoadError(BaseModel):
 
     text: str
     at: datetime
-    """In UTC."""
+    """The time of the reload, in UTC."""
     errors: list["ConfigurationError"] = []
 
 
@@ -196,7 +197,7 @@ class ConfigurationStatus(BaseModel):
     reloads: int
     """Number of configuration changes since the gateway started."""
     last_error: LoadError | None
-    """The reason why the last reload failed; `null` if it succeeded."""
+    """The reason why the last reload failed; `null` if the reload succeeded."""
 
 
 class CertificateStatus(BaseModel):
@@ -209,17 +210,17 @@ class CertificateStatus(BaseModel):
     expires: datetime | None
     """The expiry of the certificate in use, in UTC."""
     error: str | None
-    """The reason why the current files are unusable; null if the files are in use."""
+    """The reason why the current files cannot be used; null if they are in use."""
 
 
 class GatewayStatus(BaseModel):
-    """The state of the whole gateway."""
+    """The state of the entire gateway."""
 
     version: str
     ready: bool
     configuration: ConfigurationStatus
     shedding: SheddingStatus | None = None
-    """Null if `limits.shed` is not set."""
+    """The state of load shedding; null if `limits.shed` is not set."""
     listeners: dict[str, ListenerStatus]
     backends: dict[str, BackendStatus]
     policies: list[PolicyStatus] = []
@@ -227,7 +228,7 @@ class GatewayStatus(BaseModel):
     last_errors: list[RequestError] = []
     """The last requests that ended with an error, newest first."""
     tracing: TracingStatus | None = None
-    """Null if `tracing` is not set."""
+    """The state of tracing; null if `tracing` is not set."""
     certificates: list[CertificateStatus] = []
     """All TLS files in use."""
 
@@ -246,8 +247,8 @@ class ConfigurationError(BaseModel):
     file: str | None = None
     line: int | None = None
     column: int | None = None
-    """`line` and `column` count from 1; `null` for an error outside of the file, such as an address that cannot be
-    bound."""
+    """`line` and `column` count from 1. They are `null` for an error outside the file, such as an address that cannot
+    be bound."""
     location: list[str | int] = []
     """The keys and indexes that lead to the position, such as `routes`, 1, `backend`; empty if the position is
     unknown."""
@@ -404,7 +405,7 @@ def _add_reload(app: "FastAPI", reload: Reload) -> None:
 
 
 def refuse_get(app: "FastAPI", path: str, why: str) -> None:
-    """Make `GET` of `path`, which is for `POST` only, respond with the text `why`."""
+    """Make `GET` respond with the text `why` at `path`, which is for `POST` only."""
     from fastapi import HTTPException
 
     @app.get(path, include_in_schema=False)

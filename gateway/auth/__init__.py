@@ -1,5 +1,5 @@
-"""Authentication of clients: API keys, tokens and certificates, and the principals that they map to.
+"""Authentication of clients: API keys, tokens and certificates, and the principals to which they map.
 
-Everything in this package is pure except for reading files: it opens no socket and writes nothing.
-`gateway/assembly/authentication.py` connects it to listeners.
+This package opens no socket; it reads key files, and only `key_changes` writes them.
+`gateway/assembly/authentication.py` connects the package to listeners.
 """

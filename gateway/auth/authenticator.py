@@ -2,7 +2,7 @@
 Authenticator.
 
 Clients send credentials in a separate header for keys, in `Authorization: Bearer`, or in `Authorization: Basic`. gRPC
-metadata uses the same names. Basic is for clients that accept credentials only in a URL, such as UM-Bridge's Python
+metadata uses the same names. `Basic` is for clients that accept credentials only in a URL, such as UM-Bridge's Python
 client (`http://user:KEY@host`). The password is the key or token; the gateway ignores the user name."""
 
 import time
@@ -49,19 +49,18 @@ def _authorized(field: bytes) -> bytes:
 
 
 MOST_REMEMBERED = 4096
-"""Maximum number of cached valid credentials. Invalid credentials are never cached, so clients cannot fill the memory
-with them."""
+"""Maximum number of cached valid credentials. Invalid credentials are never cached, so they cannot fill the memory."""
 
 _LONGEST_KEPT = 128
-"""Maximum size of a credential that is cached unchanged, in bytes. For longer credentials, which are tokens, a digest
-is cached."""
+"""Maximum size of a credential that the cache stores unchanged, in bytes. For longer credentials, which are tokens, the
+cache stores a digest."""
 
 _NEVER = float("inf")
 
 
 class KeyUse:
-    """The use of an API key since the gateway started: the `number` of authentications, and the time of the `last` one,
-    in seconds since 1970."""
+    """The use of an API key since the gateway started: the `number` of authentications, and the time of the `last`
+    authentication in seconds since 1970."""
 
     __slots__ = ("last", "number")
 
@@ -80,8 +79,8 @@ VerifiedToken: TypeAlias = tuple[str, tuple[str, ...], float]
 1970."""
 
 VerifyToken: TypeAlias = Callable[[bytes], VerifiedToken | None]
-"""A function that verifies a token and returns its data, or None for a credential that is not in the format of a token.
-Raises GatewayError for an invalid token, and UnknownKeyError if the token's key is unknown."""
+"""A function that verifies a token and returns its data, or returns None for a credential that does not have the format
+of a token. Raises GatewayError for an invalid token, and UnknownKeyError if the token's key is unknown."""
 
 
 class Credentials:
@@ -89,11 +88,11 @@ class Credentials:
 
     - `principals`: Returns the principal with a given name.
     - `verify`: Verifies tokens; None if the configuration has no issuer.
-    - `certificates`: Globs of identities in certificates, with their principal names. The first match counts. `*` in
-      the name is replaced with the identity.
+    - `certificates`: Globs of certificate identities, each with a principal name. The first match applies. The identity
+      replaces `*` in the principal name.
     - `header`: The name of the header for keys.
     - `clock`: Returns the time in seconds since 1970.
-    - `uses`: The KeyUse of each used key, by id. A new configuration takes over the previous configuration's dict.
+    - `uses`: The KeyUse of each used key, by id. A new configuration keeps the previous configuration's dict.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class Credentials:
         self.changed()
 
     def changed(self) -> None:
-        """Check every credential again."""
+        """Call the functions in `on_change`, so every credential is checked again."""
         for each in self.on_change:
             each()
 
@@ -141,7 +140,7 @@ class Credentials:
         return self.principals.find(entry.principal), ends, self.uses.setdefault(entry.id, KeyUse())
 
     def add_uses(self, id: str, last: float, number: int) -> None:
-        """Add the uses of a key in another process. `last` is in seconds since 1970."""
+        """Add the uses of a key counted by another process. `last` is in seconds since 1970."""
         use = self.uses.setdefault(id, KeyUse())
         use.last, use.number = max(use.last, last), use.number + number
 
@@ -180,9 +179,9 @@ class Authenticator:
         return len(self._by_header) + len(self._by_authorization)
 
     def __call__(self, headers: Headers, identity: str) -> Principal:
-        """Return the principal of the client. `headers` are its headers or metadata; `identity` comes from its verified
-        certificate and is empty without one. The header for keys takes precedence over Authorization. A wrong key or
-        token is refused even if the listener accepts clients without credentials.
+        """Return the client's principal. `headers` contains the client's headers or metadata; `identity` comes from its
+        verified certificate, and is empty without one. The header for keys takes precedence over Authorization. A wrong
+        key or token is rejected even if the listener accepts clients without credentials.
 
         Raises:
             GatewayError: UNAUTHENTICATED.

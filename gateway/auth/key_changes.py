@@ -1,6 +1,7 @@
 """Add and revoke keys in a key file, for `gateway keys` and the status API.
 
-The file is replaced atomically, and only its owner can read it. Processes that change the file wait for each other.
+Each change replaces the file atomically, with a file that only its owner can read. Processes that change the file wait
+for each other.
 """
 
 import fcntl
@@ -15,7 +16,7 @@ from time import monotonic, sleep
 from gateway.auth.keys import MAX_FILE, KeyEntry, KeyFileError, new_key, read_keys, write_keys
 
 PATIENCE = 10.0
-"""Maximum time to wait for the change of another process, in seconds."""
+"""Maximum time to wait for another process's change, in seconds."""
 _PAUSE = 0.02
 """Seconds between two attempts to lock the folder."""
 
@@ -29,11 +30,10 @@ class UnknownKeyIdError(LookupError):
 
 
 def add_key(file: Path, principal: str, expires: datetime | None, note: str) -> tuple[str, KeyEntry]:
-    """Add a new random key to `file`, which is created if it does not exist. Return the key, and its entry.
+    """Add a new random key to `file`, and return the key and its entry. If the file does not exist, create it.
 
     Raises:
-        KeyFileError: the file contains errors, or would become too large, or another process does not finish its
-            change.
+        KeyFileError: the file contains errors or would become too large, or another process does not finish its change.
         OSError: the file cannot be written.
     """
     key, entry = new_key(principal, expires, note)
@@ -42,8 +42,8 @@ def add_key(file: Path, principal: str, expires: datetime | None, note: str) -> 
 
 
 def revoke_key(file: Path, id: str) -> KeyEntry:
-    """Revoke the key with this id, and return its entry. If the key was already revoked, the recorded time of
-    revocation does not change.
+    """Revoke the key with this id, and return its entry. If the key was already revoked, keep the recorded time of
+    revocation.
 
     Raises:
         UnknownKeyIdError: the file contains no such key.

@@ -1,8 +1,8 @@
 """API keys, and the file with their digests.
 
-A key is `gw_` and 32 random bytes in base64url. The file contains only its SHA-256 digest. Unlike passwords, keys do
-not need a slow hash: nobody can try 2^256 keys, however fast each attempt is. Keys are looked up by digest, so the
-duration of a lookup reveals nothing about other keys.
+A key is `gw_` and 32 random bytes in base64url. The file contains only the key's SHA-256 digest. Unlike passwords, keys
+do not need a slow hash: nobody can try 2^256 keys, however fast each attempt is. Because keys are looked up by digest,
+the duration of a lookup reveals nothing about other keys.
 """
 
 import re
@@ -22,7 +22,7 @@ PREFIX = "gw_"
 _RANDOM_BYTES = 32
 
 MAX_FILE = 16 * 2**20
-"""Maximum size of a key file, in bytes; about 60,000 keys."""
+"""Maximum size of a key file, in bytes (about 60,000 keys)."""
 
 _ID = 12
 """Number of characters of a key's digest that serve as the key's id in lists."""
@@ -61,11 +61,11 @@ class KeyEntry(BaseModel):
 
     @property
     def id(self) -> str:
-        """The name of the key in lists. The name does not help an attacker to guess the key."""
+        """The name of the key in lists. It does not help an attacker guess the key."""
         return self.sha256[:_ID]
 
     def why_invalid(self, now: datetime) -> str:
-        """Return the reason why the key is invalid at this time; empty if it is valid."""
+        """Return the reason why the key is invalid at this time; empty if the key is valid."""
         if self.revoked is not None:
             return "the key is revoked"
         return "the key has expired" if self.expires is not None and self.expires <= now else ""
@@ -85,12 +85,12 @@ class KeyFile:
     by_digest: Mapping[bytes, KeyEntry]
 
     def find(self, key: bytes) -> KeyEntry | None:
-        """Return the entry of a key, or None."""
+        """Return the entry of a key, or None if the file does not contain the key."""
         return self.by_digest.get(sha256(key).digest())
 
 
 def key_file(entries: Iterable[KeyEntry]) -> KeyFile:
-    """Return a KeyFile with these entries. Raises KeyFileError if a key is listed twice."""
+    """Return a KeyFile with these entries. Raises KeyFileError if a key occurs twice."""
     listed = tuple(entries)
     by_digest = {bytes.fromhex(entry.sha256): entry for entry in listed}
     if len(by_digest) != len(listed):
@@ -129,7 +129,7 @@ def parse_keys(content: bytes) -> KeyFile:
     note}`. The first two fields are required.
 
     Raises:
-        KeyFileError: the content has another format. The message gives the position, but contains no values.
+        KeyFileError: the content has a different format. The message gives the position, but contains no values.
     """
     try:
         # BaseLoader leaves every scalar as text, so a principal `no` or an id `12e4` does not change.

@@ -13,7 +13,7 @@ BUILT_IN: Mapping[str, tuple[Grant, ...]] = {
 """Permission sets that every configuration includes."""
 
 _MOST_REMEMBERED = 4096
-"""Maximum number of cached principals, because token issuers choose their names."""
+"""Maximum number of cached principals. The number is limited because token issuers choose the names."""
 
 
 @frozen
@@ -37,8 +37,8 @@ class Principals:
         self._made: dict[tuple[str, frozenset[str]], Principal] = {}
 
     def find(self, name: str, claimed: Iterable[str] = ()) -> Principal:
-        """Return the principal with this name. The principal has the permissions of the entry with its name, or of the
-        first glob that matches, and also the configured permission sets that `claimed` lists."""
+        """Return the principal with this name. The principal has the permissions of the entry with its name or of the
+        first matching glob, and the configured permission sets that `claimed` lists."""
         key = name, frozenset(each for each in claimed if each in self._sets)
         principal = self._made.get(key)
         if principal is None:

@@ -1,8 +1,8 @@
 """JSON Web Tokens (JWT, RFC 7519) from issuers. A token names its issuer, whose public keys (a JWKS, RFC 7517) verify
-it. `gateway/assembly/issuer_keys.py` fetches them.
+the token. `gateway/assembly/issuer_keys.py` fetches the keys.
 
-Only signatures by private keys are accepted. With the algorithm `none`, anyone could forge a token. With HS256 to
-HS512, anyone who knows the public key could sign a token.
+This module accepts only signatures by private keys. With the algorithm `none`, anyone could forge a token. With HS256
+to HS512, anyone who knows the public key could sign a token.
 """
 
 import json
@@ -33,11 +33,11 @@ _OF_RSA = frozenset(each for each in ALGORITHMS if each[:2] in ("RS", "PS"))
 
 @frozen
 class Rules:
-    """The claims that an issuer's tokens must contain, and the claims that determine the principal and the permissions.
+    """The claims that an issuer's tokens must contain, and the claims that select the principal and the permissions.
 
-    - `principal`: the claim that names the principal; `prefix` comes before its value.
-    - `permissions`: the claim that contains names of permission sets, as a list or as words in a string; empty if not
-      used. Dots select claims inside objects: `realm_access.roles`.
+    - `principal`: the claim that names the principal; `prefix` is prepended to its value.
+    - `permissions`: the claim that contains names of permission sets, as a list or as words in a string; empty if
+      unused. Dots select claims inside objects: `realm_access.roles`.
     - `leeway`: the maximum clock difference, in seconds.
     """
 
@@ -52,8 +52,8 @@ class Rules:
 
 @frozen
 class Identity:
-    """The claims of a verified token that the gateway uses: the principal's name, the names of permission sets, and its
-    expiry time, in seconds since 1970."""
+    """The claims of a verified token that the gateway uses: the principal's name, the names of permission sets, and the
+    token's expiry time in seconds since 1970."""
 
     name: str
     claimed: tuple[str, ...]
@@ -77,7 +77,7 @@ KeySet: TypeAlias = Mapping[str, PublicKey]
 
 
 def parse_key_set(content: bytes) -> KeySet:
-    """Return the public keys in a JWKS, except keys with a use other than signatures, or with an unknown type.
+    """Return the public keys in a JWKS, except keys whose use is not signatures or whose type is unknown.
 
     Raises:
         KeySetError: the content is not a JWKS, contains more than MOST_KEYS keys, or contains no usable key.
@@ -110,17 +110,17 @@ def _public_key(row: Mapping[str, Any]) -> PublicKey:
 
 
 _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
-"""The members of a private key, which are ignored in a file that contains them by mistake."""
+"""The members of a private key. This module ignores them in a file that contains them by mistake."""
 
 
 def is_token(credential: bytes) -> bool:
-    """Return True if a credential has the format of a token: three parts with dots between them."""
+    """Return True if a credential has the format of a token: three parts separated by dots."""
     return credential.count(b".") == 2
 
 
 def issuer_of(token: bytes) -> str:
-    """Return the issuer that a token names. The issuer only selects the keys and rules that verify the token; this
-    function verifies nothing.
+    """Return the issuer that a token names. This function verifies nothing: the issuer's name only selects the keys and
+    rules that verify the token.
 
     Raises:
         GatewayError: UNAUTHENTICATED if the token is too long or malformed, or names no issuer.
@@ -142,8 +142,8 @@ def verify(token: bytes, keys: KeySet, rules: Rules) -> Identity:
     """Return the identity that a token proves.
 
     Raises:
-        GatewayError: UNAUTHENTICATED if the token is malformed, expired, not yet valid, not from this issuer or not for
-            this audience, or if its signature is wrong.
+        GatewayError: UNAUTHENTICATED if the token is malformed, expired, not yet valid, from another issuer or for
+            another audience, or if its signature is wrong.
         UnknownKeyError: the token's key is not in `keys`.
     """
     if len(token) > LONGEST_TOKEN:
@@ -204,7 +204,7 @@ def _identity(claims: Mapping[str, Any], rules: Rules) -> Identity:
 
 
 def _claim(claims: Any, path: str) -> Any:
-    # Look up the whole name first, because names such as `https://example.org/roles` contain dots.
+    # Look up the entire name first, because names such as `https://example.org/roles` contain dots.
     if isinstance(claims, dict) and path in claims:
         return claims[path]
     for step in path.split("."):

@@ -47,18 +47,18 @@ GROUPS = {
         "completion": "Print the completion script for a shell.",
     },
 }
-"""Every command with its line in `gateway --help`, in the groups and the order of that list. The command `NAME` is the
-object `NAME` in the module `gateway.cli.commands.NAME`: a function, or a Typer if the command has subcommands. The
-module's `EPILOG`, if any, ends the command's help."""
+"""Every command with its line in `gateway --help`, in the groups and the order that the help shows. The command `NAME`
+is the object `NAME` in the module `gateway.cli.commands.NAME`: a function, or a Typer if the command has subcommands.
+The module's `EPILOG`, if any, ends the command's help."""
 COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 
 
 class CommandGroup(TyperGroup):
-    """The commands, each imported when it is needed. Types are `Any` because Typer contains a private copy of click and
-    does not export its types."""
+    """The commands, each imported when needed. Types are `Any` because Typer contains a private copy of click and does
+    not export its types."""
 
     def main(self, *args: Any, **settings: Any) -> NoReturn:
-        """Run the command in the arguments, and exit with its exit code."""
+        """Run the command that the arguments name, and exit with its exit code."""
         try:
             found = super().main(*args, **{**settings, "standalone_mode": False})
         except CommandError as error:
@@ -79,7 +79,7 @@ class CommandGroup(TyperGroup):
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command in the arguments. If its name is unknown, raise an error that suggests a similar
+        """Return the command that the arguments name. If the name is unknown, raise an error that suggests a similar
         command."""
         if args and args[0] not in COMMANDS:
             for name in COMMANDS:
@@ -95,7 +95,7 @@ class CommandGroup(TyperGroup):
 
 
 def _show(error: Any) -> None:
-    """Print the usage, followed by a usage error in the format of other errors."""
+    """Print the usage, followed by the usage error in the format of other errors."""
     text = StringIO()
     error.show(text)
     usage, mark, told = text.getvalue().rstrip("\n").partition("Error: ")
@@ -142,7 +142,7 @@ def options(
 
 
 def main() -> None:
-    """Run the command in the arguments."""
+    """Run the command that the arguments name."""
     from gateway.cli.commands.completion import enable
 
     enable()

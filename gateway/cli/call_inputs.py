@@ -20,7 +20,7 @@ from gateway.core.tensors import Parameters, Tensor
 
 ARRAY_FILES = (".npy", ".npz")
 JSON_PROTOCOL = "v2-rest"
-"""The protocol that defines the JSON format of FILE."""
+"""The protocol that defines the JSON format of the argument FILE."""
 
 
 class BadArgument(Exception):  # noqa: N818 - the argument is wrong
@@ -28,8 +28,8 @@ class BadArgument(Exception):  # noqa: N818 - the argument is wrong
 
 
 def words(given: list[str], address: str, model: str) -> tuple[str, str, str]:
-    """Return the address, the model and the file (can be empty). `address` and `model` are the values of the options
-    with these names. Raise BadParameter, which ends the command, if one is missing."""
+    """Return the address, the model and the file name (empty if not given). `address` and `model` are the values of the
+    options with these names. If the address or the model is missing, raise BadParameter, which ends the command."""
     rest = list(given)
     address = address or (rest.pop(0) if rest else "")
     model = model or (rest.pop(0) if rest else "")
@@ -39,11 +39,11 @@ def words(given: list[str], address: str, model: str) -> tuple[str, str, str]:
 
 
 def request(file: str, model: str) -> Request:
-    """Return the request in a file, without its V2-specific data (`origin`), or a request without inputs if no file is
-    given.
+    """Return the request in a file, without its V2-specific data (`origin`). Without a file, return a request without
+    inputs.
 
     Raises:
-        BadArgument, DecodeError, GatewayError: the file is unreadable, or contains no request.
+        BadArgument, DecodeError, GatewayError: the file is unreadable or contains no request.
     """
     if not file:
         return Request(Operation.INFER, model)
@@ -81,8 +81,8 @@ def read_arrays(file: str) -> tuple[Tensor, ...]:
 
 
 def assigned(texts: Iterable[str], operation: Operation) -> tuple[Tensor, ...]:
-    """Return the tensors from `--set`. The tensors that only derivative calls have come last, with 0 for omitted
-    positions.
+    """Return the tensors from `--set`. The tensors that only derivative calls have follow the model's inputs; an
+    omitted position is 0.
 
     Raises:
         BadArgument: a value cannot be a tensor, or a tensor that a derivative call needs is missing.
@@ -103,8 +103,8 @@ def assigned(texts: Iterable[str], operation: Operation) -> tuple[Tensor, ...]:
 
 
 def combined(inputs: Iterable[Tensor], given: Iterable[Tensor]) -> tuple[Tensor, ...]:
-    """Return the inputs from a file and from `--set`. Inputs from `--set` replace the file's inputs with the same
-    names."""
+    """Return the inputs from a file and from `--set`. An input from `--set` replaces the file's input with the same
+    name."""
     given = tuple(given)
     replaced = {each.name for each in given if each.name}
     return (*(each for each in inputs if each.name not in replaced), *given)

@@ -1,5 +1,6 @@
 """The common parts of commands with options. `grouped` derives the options from the fields of a dataclass. The base
-class Command shows their help, and suggests the right option for an unknown one, such as an option of another program.
+class Command shows the options' help, and suggests the right option for an unknown one, such as another program's
+option.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 def grouped(kind: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
     """Turn a function that takes the dataclass `kind` into a command. Each field is an option or an argument, annotated
-    like a parameter of a Typer command. A field that is a dataclass itself is replaced by its fields."""
+    like a parameter of a Typer command. A field whose type is a dataclass stands for that dataclass's fields."""
 
     def decorated(command: Callable[[T], None]) -> Callable[..., None]:
         def run(**values: Any) -> None:
@@ -53,14 +54,14 @@ def _made(kind: type[T], values: dict[str, Any]) -> T:
 
 UsageError: Any = typer.BadParameter.__mro__[1]
 CommandError: Any = typer.BadParameter.__mro__[2]
-"""These classes are from Typer's private copy of click."""
+"""Classes from Typer's private copy of click."""
 _TAKES_OPTIONS = ("--config", "--admin")
 """Options whose values users often pass as arguments."""
 
 
 class Command(TyperCommand):
-    """A command that suggests the right option if the user writes another program's name for it, and that shows
-    arguments with their metavars."""
+    """A command that suggests the right option if the user passes another program's option, and that shows arguments
+    with their metavars."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments like TyperCommand, but suggest an alternative in the error for an unknown option or a
@@ -127,8 +128,8 @@ _OPTIONS = {
     "users": ("--in-flight",),
     "verify": ("--insecure",),
 }
-"""Options of curl, wrk, hey, k6, Locust, perf_analyzer and similar programs, and the options of `gateway` with the same
-meaning."""
+"""Options of curl, wrk, hey, k6, Locust, perf_analyzer and similar programs, and the equivalent options of
+`gateway`."""
 
 _KEYS = {
     "backend": "backends",
@@ -146,7 +147,7 @@ _KEYS = {
     "tls-cert": "listeners[].tls.certificate",
     "workers": "workers",
 }
-"""Options of other model servers, and the configuration keys with the same meaning."""
+"""Options of other model servers, and the equivalent configuration keys."""
 
 
 def _meant(option: str, options: Collection[str], *, takes_config: bool) -> str:

@@ -20,10 +20,10 @@ def examples(config: Config, addresses: Mapping[str, str]) -> list[str]:
     """Return the lines to print: a heading and the commands. The list is empty if no route contains a model name.
     `addresses` maps listener names to addresses.
 
-    Each command requests metadata for the model, and its version, in the first matching route. Commands over TLS do not
+    Each command requests the metadata of the model and version in the first matching route. Commands over TLS do not
     check the listener's certificate. If the listener uses `auth`, the command sends the key or token in the shell
     variable KEY. The list omits listeners that require a client certificate, routes with conditions that commands
-    cannot meet, and routes with header conditions, because header values can be secret."""
+    cannot meet, and, because header values can be secret, routes with header conditions."""
     routes = [conditions(route.match) for route in config.routes if not route.passthrough]
     protocols = spoken(config)
     commands = [
@@ -42,7 +42,7 @@ def _first(commands: Iterator[str]) -> list[str]:
 
 
 def _needs_certificate(config: Config, listener: ListenerConfig) -> bool:
-    """Return whether clients must present a certificate, which the printed commands do not do."""
+    """Return whether clients must present a certificate. The printed commands present none."""
     if listener.tls is not None and listener.tls.client == "required":
         return True
     auth = listener.auth
@@ -59,7 +59,7 @@ def _for_listener(command: str, listener: ListenerConfig) -> str:
 
 
 def _client_address(address: str) -> str:
-    """Return `address` with a wildcard host replaced by loopback, so clients on this machine can connect."""
+    """Return `address` with a wildcard host replaced by loopback, which clients on this machine can reach."""
     return address.replace("0.0.0.0:", "127.0.0.1:", 1).replace("[::]:", "[::1]:", 1)
 
 
@@ -110,8 +110,8 @@ def _path(command: str) -> str:
 
 
 def _first_match(routes: Sequence[Conditions], request: Request, *, joined: bool) -> Conditions | None:
-    """Return the first route that matches `request`. For a model name that is `joined` with a version, exact routes
-    come first."""
+    """Return the first route that matches `request`. For a model name `joined` with a version, exact routes take
+    precedence."""
     key = RoutingKey(request.listener, request.protocol, request.model, request.version, request.operation)
     ordered = sorted(routes, key=lambda route: not route.exact) if joined else routes
     return next(

@@ -1,4 +1,4 @@
-"""Functions that end a command with an exit code, and print an error on standard error.
+"""Functions that print an error on standard error, and end the command with an exit code.
 
 | code | meaning |
 |---|---|
@@ -27,7 +27,7 @@ def end(code: int, message: object) -> NoReturn:
 
 
 def in_red(text: str) -> str:
-    """Return `text` as an error for standard error, in red if colors are supported."""
+    """Return `text` formatted as an error for standard error, in red if colors are supported."""
     return f"{_RED}{text}{_PLAIN}" if shows_colours(sys.stderr) else text
 
 

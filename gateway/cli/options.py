@@ -32,7 +32,7 @@ ConfigArgument = Annotated[
 
 
 def one_config(argument: Path | None, option: Path | None) -> Path:
-    """Return the configuration file from the argument or the option. If the user gave both or neither, raise
+    """Return the configuration file from the argument or the option. If the user passed both or neither, raise
     BadParameter, which ends the command."""
     given = [path for path in (argument, option) if path is not None]
     if len(given) != 1:

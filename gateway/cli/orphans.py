@@ -1,6 +1,6 @@
-"""Reaps the orphans in a container. The kernel makes the first process in a container (PID 1) the parent of all
-processes whose parents have ended. If the first process does not wait for them, they remain as zombies, and can fill
-the process table."""
+"""Reaps orphan processes in a container. The kernel makes the first process in a container (PID 1) the parent of all
+processes whose parents have exited. If the first process does not wait for its orphans, they remain as zombies when
+they exit, and can fill the process table."""
 
 import asyncio
 import os
@@ -23,19 +23,19 @@ def reap_if_first() -> None:
 
 async def reap(seconds: float) -> NoReturn:
     """Wait for each child that was a zombie in two consecutive checks. Children that this process started are not
-    zombies for that long, because the event loop or other code waits for them."""
+    zombies for this long, because the event loop or other code waits for them."""
     before: set[int] = set()
     while True:
         await asyncio.sleep(seconds)
         found = zombies()
         for pid in found & before:
-            with suppress(ChildProcessError):  # other code has waited for it
+            with suppress(ChildProcessError):  # other code has already waited for the process
                 os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - it does not wait
         before = found - before
 
 
 def zombies() -> set[int]:
-    """Return the children of this process that have ended, and whose exit status has not been collected."""
+    """Return the children of this process that have exited and whose exit status has not been collected."""
     children: set[int] = set()
     for thread in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):

@@ -1,5 +1,5 @@
-"""A server that a command probes: the probe, which shows its current step and ends the command if it fails, and the
-server's models as table rows and as JSON."""
+"""A server that a command probes: runs the probe, which shows its current step and ends the command on failure, and
+returns the server's models as table rows and as JSON."""
 
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -17,8 +17,8 @@ _CODES = {ProbeVerdict.UNREACHABLE: UNREACHABLE, ProbeVerdict.SILENT: TIMED_OUT}
 
 
 async def probed(address: str, access: ServerAccess, seconds: float, names: Sequence[str]) -> Probed:
-    """Return the result of a probe, with a timeout of `seconds` for each response. `names` are the models to query if
-    the server does not list its models. Exit with USAGE if `address` is invalid."""
+    """Return the result of a probe, with a timeout of `seconds` for each response. `names` contains the models to query
+    if the server does not list its models. Exit with USAGE if `address` is invalid."""
     try:
         with progress(f"querying {address}") as line:
             return await probe(address, known(), access, seconds=seconds, names=names, on_progress=line.show)
@@ -27,7 +27,8 @@ async def probed(address: str, access: ServerAccess, seconds: float, names: Sequ
 
 
 def end_unspoken(found: Probed, address: str, more: str = "") -> NoReturn:
-    """Exit because the probe found no protocol at the address. Print the probe's explanation, followed by `more`."""
+    """Exit because the probe found no protocol at the address, after printing the probe's explanation followed by
+    `more`."""
     end(_CODES.get(found.verdict, FAILED), f"{address}: {found.text}{more}")
 
 
@@ -37,8 +38,8 @@ def is_unrecognized(found: Probed) -> bool:
 
 
 def model_rows(models: ServerModels) -> list[tuple[str, str, str, str]]:
-    """Return a row for each model, with name, versions, state and signature. Derivative models follow the models that
-    they belong to."""
+    """Return a row for each model, with name, versions, state and signature. A derivative model follows the model to
+    which it belongs."""
     own = models.own
     rows = [_row(each) for each in own]
     if models.left_out:

@@ -1,6 +1,6 @@
 """A progress line on standard error during slow work, with the current step, the progress and the elapsed time.
 
-The line appears after one second, only on a terminal, and disappears at the end.
+The line appears after one second, only on a terminal, and disappears when the work ends.
 """
 
 import os
@@ -15,7 +15,7 @@ from gateway.core.frozen import frozen
 from gateway.tools.printed import printable
 
 AFTER = 1.0
-"""Seconds before the line appears. Shorter work needs no line."""
+"""Seconds until the line appears. Shorter work needs no line."""
 EVERY = 0.2
 BAR = 30
 """Width of the bar, in characters."""
@@ -24,7 +24,7 @@ _CLEAR = "\r\x1b[K"
 
 @frozen
 class ProgressStep:
-    """The progress of some work. `text` describes the current step. `done` is the completed fraction, or None if it is
+    """The progress of some work. `text` describes the current step. `done` is the completed fraction, or None if
     unknown."""
 
     text: str
@@ -48,12 +48,12 @@ class ProgressLine:
         self._step = ProgressStep(text, done)
 
     def show_each(self, look: Callable[[], ProgressStep]) -> None:
-        """Set `look` as the function that returns the ProgressStep. Another thread calls it whenever it draws the
+        """Set `look` as the function that returns the ProgressStep. Another thread calls `look` whenever it draws the
         line."""
         self._look = look
 
     def counted(self, total: int, unit: str) -> Callable[[], None]:
-        """Show 0 of `total`. Each call to the returned function adds 1 to the number shown."""
+        """Show 0 of `total`. Each call of the returned function adds 1 to the number shown."""
         done = 0
 
         def count() -> None:
@@ -117,8 +117,8 @@ def progress(what: str, after: float = AFTER) -> Iterator[ProgressLine]:
 
 
 def line(what: str, step: ProgressStep, seconds: float) -> str:
-    """Return the text of the line after `seconds`, without control characters, because the text can contain model
-    names, which servers choose."""
+    """Return the text of the line after `seconds`. The text can contain model names, which servers choose, so the
+    result contains no control characters."""
     since = f"  {seconds:.0f} s"
     if step.done is None:
         text = f"{what}: {step.text}" if step.text else what

@@ -1,8 +1,8 @@
 """Reloads the configuration of `gateway serve`: on SIGHUP, when a file has changed, and on `POST /reload`.
 
-The gateway first checks the configuration, as `gateway check` does. If it has errors, the gateway logs them and keeps
-the current configuration. If the errors concern other files, such as certificates, the gateway reads the configuration
-again when one of these files changes.
+The gateway first checks the configuration, as `gateway check` does. If the configuration has errors, the gateway logs
+them and keeps the current configuration. If the errors concern other files, such as certificates, the gateway reads the
+configuration again when one of these files changes.
 """
 
 import asyncio
@@ -31,21 +31,21 @@ log = logging.getLogger(__name__)
 
 
 class Reloadable(typing.Protocol):
-    """A gateway in one process, or the Supervisor of several processes."""
+    """A gateway in one process, or the Supervisor of several gateway processes."""
 
     @property
     def state(self) -> GatewayState:
-        """The configuration in use, and the error from the last reload, if there was one."""
+        """The configuration in use, and the error from the last reload, if any."""
 
     def reopen_logs(self) -> None:
-        """Same as `Gateway.reopen_logs`."""
+        """See `Gateway.reopen_logs`."""
 
     async def reload(self, config: Config) -> tuple[str, ...]:
-        """Same as `Gateway.reload`."""
+        """See `Gateway.reload`."""
 
 
 class Reloader:
-    """Reads the configuration at `path` again. `loaded` is the state of its files before the first read. Set `gateway`
+    """Reloads the configuration at `path`. `loaded` is the state of its files before the first read. Set `gateway`
     before the first call."""
 
     gateway: Reloadable
@@ -54,7 +54,7 @@ class Reloader:
         self._path = path
         self._watched = Watched(loaded)
         self._failed_on = Watched({})
-        """Files that made the last attempt fail, other than the configuration itself."""
+        """Files, other than the configuration itself, that made the last attempt fail."""
         self._one_at_a_time = asyncio.Lock()
 
     def on_hangup(self) -> None:
@@ -66,7 +66,7 @@ class Reloader:
         return await self._reload("POST /reload")
 
     async def watch(self) -> NoReturn:
-        """Reload whenever the files have changed, while `reload.watch` is set."""
+        """While `reload.watch` is set, reload whenever the files have changed."""
         while True:
             await asyncio.sleep(self.gateway.state.config.reload.interval)
             with log_and_continue("watching the files of the configuration"):
@@ -101,8 +101,8 @@ class Reloader:
         return Reloaded(changes=list(changes))
 
     async def _change(self) -> tuple[Config, tuple[Problem, ...], tuple[str, ...]]:
-        """Read the configuration, and switch to it. If files that were not watched during the read cause a failure,
-        retry once, because these files might have changed in the meantime."""
+        """Read the configuration, and switch to it. If the failure is due to files that were not watched during the
+        read, retry once, because these files might have changed in the meantime."""
         files: frozenset[Path] = frozenset()
         try:
             with small_collections():

@@ -1,4 +1,4 @@
-"""Shared parts of commands that query servers: options for connections, requests and reports, and tables."""
+"""Shared parts of commands that query servers: tables, and options for connections, requests and reports."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,7 +72,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, also on a term
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOptions:
-    """Options of a command that sends inference requests: the parts of a request except its inputs."""
+    """Options of a command that sends inference requests, for all parts of a request except its inputs."""
 
     version: ModelVersion = ""
     parameters: Parameters = field(default_factory=list)
@@ -101,7 +101,7 @@ class ReportFiles:
 
     @property
     def json_is_printed(self) -> bool:
-        """True if standard output is for JSON only."""
+        """True if standard output must contain only JSON."""
         return str(self.json_file) == "-"
 
     def write(self, junit: Callable[[], str], json: str) -> None:
@@ -133,8 +133,8 @@ class ServerOptions:
         return None if asked == Tls() else asked
 
     def arguments(self, address: str, protocol: str, flavor: str, config: Path | None) -> ServerArguments:
-        """Return the client's arguments for the server at `address`. `config` declares the form in the address, if it
-        has one. Raise BadArgument if a header is malformed."""
+        """Return the client's arguments for the server at `address`. If the address names a form, `config` declares it.
+        Raise BadArgument if a header is malformed."""
         kind = ServerKind(flavor, form=declared_form(config, address, protocol))
         headers = call_inputs.headers(self.headers)
         return ServerArguments(address, protocol or None, headers, self.key, self.tls(), kind=kind)

@@ -1,5 +1,5 @@
-"""Shutdown of commands that run a server: the first SIGTERM or SIGINT drains the server, which reports for some time
-that it is not ready, and then finishes the requests in flight. A second signal stops it immediately."""
+"""Shutdown of commands that run a server. The first SIGTERM or SIGINT drains the server, which first only reports that
+it is not ready, and then finishes the requests in flight. A second signal stops the server immediately."""
 
 import asyncio
 import logging
@@ -15,20 +15,20 @@ log = logging.getLogger(__name__)
 
 
 class Drainable(typing.Protocol):
-    """A server that can be drained: a Gateway or a Listener."""
+    """A server that supports draining: a Gateway or a Listener."""
 
     def announce_end(self) -> None:
-        """Same as `Listener.announce_end`."""
+        """See `Listener.announce_end`."""
 
     async def drain(self, seconds: float) -> int:
-        """Same as `Listener.drain`."""
+        """See `Listener.drain`."""
 
 
 class Signals:
     """The received signals. Create this object in a running event loop, before the server accepts requests."""
 
     def __init__(self, on_hangup: Callable[[], object] | None = None) -> None:
-        """Handle signals from now on. Each SIGHUP calls `on_hangup`."""
+        """Start handling signals. Each SIGHUP calls `on_hangup`."""
         self.first = asyncio.Event()
         self.second = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -47,7 +47,7 @@ class Signals:
 
 async def is_started(start: Coroutine[Any, Any, None], signals: Signals) -> bool:
     """Run `start`, and cancel it at the first signal. Return whether `start` ended before the signal. If not, the
-    caller must drain the started parts. Raise the errors of `start`, unless a signal came first."""
+    caller must drain the parts that started. Raise the errors of `start`, unless a signal came first."""
     starting, first = spawn(start), spawn(signals.first.wait())
     await asyncio.wait((starting, first), return_when=asyncio.FIRST_COMPLETED)
     if not signals.first.is_set():
@@ -64,9 +64,9 @@ async def is_started(start: Coroutine[Any, Any, None], signals: Signals) -> bool
 
 
 async def drain_on_signal(server: Drainable, signals: Signals, delay: float, timeout: float) -> NoReturn:
-    """Wait for the first signal, drain `server`, log each step, and end the process.
+    """Wait for the first signal, drain `server`, log each step, and exit.
 
-    For `delay` seconds, the server still accepts requests, so load balancers can notice that it is no longer ready.
+    For `delay` seconds, the server still accepts requests, so load balancers can detect that it is no longer ready.
     Requests in flight then have `timeout` seconds to finish. A second signal ends both periods immediately."""
     await signals.first.wait()
     draining = spawn(_drain(server, delay, timeout))

@@ -1,7 +1,7 @@
 """The Python client for model servers of all protocols: `Client`, `AsyncClient` and their errors. `docs/client.md`
 shows how to use it.
 
-The client uses the gateway's codecs, connectors and bridge. It opens no port.
+The client uses the gateway's codecs, connectors and bridge, and opens no port.
 """
 
 import logging

@@ -47,23 +47,23 @@ class AsyncClient:
             outputs = await client.infer("double", x=numpy.array([1.0, 2.0]))
 
     `address` is PROTOCOL://HOST:PORT, PROTOCOL+tls://HOST:PORT for TLS, or PROTOCOL:///PATH for a unix socket.
-    Alternatively, it is any address that a gateway backend accepts, such as https://HOST/PREFIX, together with the
-    argument `protocol`. PROTOCOL is umbridge, v2-rest, v2-grpc, v1-rest, tfs-grpc, grps-rest, grps-grpc, grps-brpc,
-    graphpipe or mip, or a JSON form, `json:FORM`: a built-in form such as `json:mlflow`, or a form that `kind`
-    describes.
+    Alternatively, `address` is any address that a gateway backend accepts, such as https://HOST/PREFIX; the argument
+    `protocol` is then required. PROTOCOL is one of umbridge, v2-rest, v2-grpc, v1-rest, tfs-grpc, grps-rest, grps-grpc,
+    grps-brpc, graphpipe and mip, or a JSON form (`json:FORM`): a built-in form such as `json:mlflow`, or a form that
+    `kind` describes.
 
-    - `timeout`: Maximum duration of a call, in seconds, including the wait for a connection, but not the wait for its
-      turn. For a stream, the maximum wait for each response. None: no limit. If the client sends this limit to the
-      server, it waits up to half a second longer, because the server can then explain a timeout.
-    - `headers`: Headers of every request (gRPC: metadata). `key`: An API key. The client sends it as `Authorization:
-      Bearer KEY`, or over brpc in brpc's field for credentials. MIP supports neither `headers` nor `key`.
-    - `tls`: The CA, certificates and names for TLS. Setting it enables TLS. So does `+tls` in the address, with the
-      default settings.
+    - `timeout`: Maximum duration of a call in seconds, including the wait for a connection but not the wait for the
+      call's turn. For a stream, the maximum wait for each response. None: no limit. If the client sends this limit to
+      the server, the client waits up to half a second longer, to give the server time to explain a timeout.
+    - `headers`: Headers to send with every request (gRPC: metadata). `key`: An API key, which the client sends as
+      `Authorization: Bearer KEY`, or in brpc's credentials field. MIP supports neither `headers` nor `key`.
+    - `tls`: The CA, certificates and names for TLS. Setting `tls` enables TLS. `+tls` in the address enables TLS with
+      the default settings.
     - `limits`: Maximum size of a response, maximum number of parallel calls, and maximum number of calls that wait for
       their turn. By default, the number of waiting calls and their waiting time are unlimited.
     - `kind`: Facts about the server in addition to its protocol.
 
-    The client connects with the first call. All calls raise ClientError.
+    The client connects on the first call. A call that fails raises a ClientError.
 
     Raises:
         ValueError: an argument is invalid.
@@ -97,7 +97,7 @@ class AsyncClient:
         self.names_models = models.named
         """True if every request of the protocol names a model."""
         self.fits_to_metadata = models.trusted_metadata or self._settings.kind.trust_metadata
-        """True if numbers without a datatype get the datatype in the model's metadata by default."""
+        """True if, by default, numbers without a datatype get the datatype from the model's metadata."""
         self.timeout = timeout
         self._server: ModelServer | None = None
         self._opening = asyncio.Lock()
@@ -121,18 +121,19 @@ class AsyncClient:
     ) -> Outputs:
         """Run one inference and return the outputs by name.
 
-        Pass inputs as keywords, by position in the order of the signature, or in the mapping `inputs` (for names that
-        are not valid keywords or that are also names of arguments). Each input is an array, a number, text, or a list
-        of these. The client sends an input without the signature's batch dimension (a leading -1) as one row, and also
-        removes the batch dimension from the outputs.
+        Pass inputs as keywords, by position in the order of the signature, or in the mapping `inputs`. The mapping also
+        accepts names that are not valid keywords or that equal an argument's name. Each input is an array, a number,
+        text, or a list of these. If an input lacks the signature's batch dimension (a leading -1), the client sends the
+        input as one row, and also removes the batch dimension from the outputs.
 
-        An array keeps its datatype, or gets the model's datatype if that can represent every value. Otherwise `cast`
-        selects what happens: "refuse", "round" (half to even; out-of-range values are an error), or "saturate" (also
-        clips). Python numbers and lists have no datatype, so the client checks each number.
+        If an array's datatype differs from the model's, the client converts the array if the model's datatype can
+        represent every value of the array's datatype. Otherwise, `cast` selects the behavior: "refuse", "round" (half
+        to even; out-of-range values are an error), or "saturate" (round and clip). Python numbers and lists have no
+        datatype, so the client checks each number.
 
-        `outputs` are the names of the requested outputs. By default, the client requests all outputs. `parameters` stay
-        unchanged, except that mappings and lists become JSON text: `parameters={"config": {...}}` is the config of
-        UM-Bridge.
+        `outputs` contains the names of the requested outputs. By default, the client requests all outputs. The client
+        sends `parameters` unchanged, except that it encodes mappings and lists as JSON text. For example,
+        `parameters={"config": {...}}` is UM-Bridge's config.
 
         Raises:
             ClientError: InvalidInput, also for inputs that do not match the model; NotFound; Unsupported if the model
@@ -170,11 +171,11 @@ class AsyncClient:
         **named: object,
     ) -> AsyncGenerator[Outputs, None]:
         """Yield the outputs of each response to one request. The arguments are the same as in `infer`. A model that
-        does not stream gives one response. `timeout` limits the wait for each response. Closing the generator
+        does not stream returns one response. `timeout` limits the wait for each response. Closing the generator
         (`contextlib.aclosing`) ends the stream.
 
         Raises:
-            ClientError: like `infer`, also after some responses.
+            ClientError: like `infer`, possibly after some responses.
         """
         with self._errors():
             request = requests.inference(
@@ -203,22 +204,24 @@ class AsyncClient:
           arrays with one row per point.
         - `most`: Maximum number of parallel requests, at most the client's own `max_in_flight`.
         - `batch`: Maximum number of points in one request. A number above 1 declares that each output row depends only
-          on the same input row; the model's metadata must have a leading -1 in all shapes. The map measures how many
-          points take about 0.1 s, and uses that number if it is below the maximum. 1: each point has its own request.
-          None: up to 4096 if the server declares a `max_batch_size`, otherwise 1. For a generator, None always means 1.
-        - `retries`: Maximum number of times that the client repeats a point if the server asks for a later attempt. The
-          client waits for the time that the server specifies. If the connection fails, the client repeats the point up
-          to five times. The client repeats a point that might have run only if it was in a failed batch.
-        - `errors`: "raise" raises the first final error; the client first waits for the points in flight, and starts no
-          more points. "return" stores all errors in the `errors` of the results.
-        - `progress`: Show a progress bar with evaluations per second, failures, and repeated attempts. True: a tqdm
-          bar, in terminals and notebooks. You can also pass a function that takes tqdm's arguments and returns a bar.
-        - `resume`: A file with the results of earlier runs of this map. The client creates the file if it does not
-          exist. The client skips points with a result in the file (their `tries` is 0), and writes each new result to
-          it.
+          on the corresponding input row; all shapes in the model's metadata must then have a leading -1. The map
+          measures how many points take about 0.1 s, and uses that number if it is below the maximum. 1 means a separate
+          request for each point. None means up to 4096 if the server declares a `max_batch_size`, otherwise 1. For a
+          generator, None always means 1.
+        - `retries`: Maximum number of times that the client retries a point when the server requests a later attempt.
+          Before each attempt, the client waits for the time that the server specifies. If the connection fails, the
+          client retries the point up to five times. If a point might have run, the client retries it only if it was in
+          a failed batch.
+        - `errors`: "raise" starts no more points after the first final error, waits for the points in flight, and then
+          raises the error. "return" stores all errors in the `errors` of the results.
+        - `progress`: Show a progress bar with evaluations per second, failures, and repeated attempts. True selects a
+          tqdm bar, in terminals and notebooks. Alternatively, pass a function that takes tqdm's arguments and returns a
+          bar.
+        - `resume`: A file with the results of earlier runs of this map, created if it does not exist. The client skips
+          points that have a result in the file (their `tries` is 0), and writes each new result to the file.
 
-        The other arguments are the same as in `infer`. An exception that ends the map early has an attribute `results`
-        with the results so far. An interrupt (Ctrl-C) has this attribute too.
+        The other arguments are the same as in `infer`. An exception that ends the map early, including an interrupt
+        (Ctrl-C), has an attribute `results` with the results so far.
 
         Raises:
             ClientError: like `infer`.
@@ -241,8 +244,8 @@ class AsyncClient:
         """Like `map`, but yield each evaluation as it completes.
 
         An evaluation's attributes are `index`, `point`, `outputs`, `error` and `tries`. The client starts evaluating
-        new points only while the caller waits for the next evaluation, and does not keep evaluations in memory after it
-        yields them. Closing the generator cancels the points in flight.
+        new points only while the caller waits for the next evaluation, and does not keep evaluations in memory after
+        yielding them. Closing the generator cancels the points in flight.
 
         Raises:
             ClientError: like `map`, after the points in flight have ended.
@@ -284,10 +287,11 @@ class AsyncClient:
         timeout: Seconds = UNSET,
         **named: object,
     ) -> Array:
-        """Return the gradient of the output at position `out_wrt` with respect to the input at position `in_wrt`, as
-        `sens` times the Jacobian. `sens` has the length of that output. The gradient has the length of that input.
+        """Return the gradient of the output at position `out_wrt` with respect to the input at position `in_wrt`,
+        computed as `sens` times the Jacobian. `sens` is as long as the output, and the gradient is as long as the
+        input.
 
-        Over UM-Bridge, this is an operation of the protocol. For other protocols, the client calls the model
+        In UM-Bridge, the gradient is an operation of the protocol. For other protocols, the client calls the model
         `MODEL.gradient`. The inputs and the other arguments are the same as in `infer`.
 
         Raises:
@@ -316,8 +320,8 @@ class AsyncClient:
         timeout: Seconds = UNSET,
         **named: object,
     ) -> Array:
-        """Return the Jacobian of the output at `out_wrt` with respect to the input at `in_wrt`, times `vec`, which has
-        the length of that input. The result has the length of that output. The other arguments are the same as in
+        """Return the Jacobian of the output at `out_wrt` with respect to the input at `in_wrt`, times `vec`. `vec` is
+        as long as the input, and the result is as long as the output. The other arguments are the same as in
         `gradient`. For protocols other than UM-Bridge, the client calls the model `MODEL.apply_jacobian`.
 
         Raises:
@@ -349,8 +353,8 @@ class AsyncClient:
         **named: object,
     ) -> Array:
         """Return the Hessian of `sens` times the output at `out_wrt`, with respect to the inputs at `in_wrt1` and
-        `in_wrt2`, times `vec`, which has the length of the input at `in_wrt2`. The result has the length of the input
-        at `in_wrt1`. The other arguments are the same as in `gradient`. For protocols other than UM-Bridge, the client
+        `in_wrt2`, times `vec`. `vec` is as long as the input at `in_wrt2`, and the result is as long as the input at
+        `in_wrt1`. The other arguments are the same as in `gradient`. For protocols other than UM-Bridge, the client
         calls the model `MODEL.apply_hessian`.
 
         Raises:
@@ -368,8 +372,8 @@ class AsyncClient:
         """Return the model's `inputs` and `outputs` (name, datatype and shape of each tensor, where -1 means any size),
         its `versions`, and its `operations`. Fields that the server does not report are empty.
 
-        The tensors that grps and GraphPipe servers report are often wrong. This method returns them, but the client
-        adapts inputs to them only if `trust_metadata` is set.
+        The tensors that grps and GraphPipe servers report are often wrong. This method returns those tensors, but the
+        client adapts inputs to them only if `trust_metadata` is set.
 
         Raises:
             ClientError: like `infer`; Unsupported if the protocol has no metadata (MIP).
@@ -380,9 +384,8 @@ class AsyncClient:
 
     @brief_coroutine
     async def models(self, *, timeout: Seconds = UNSET) -> list[ModelEntry]:
-        """Return the server's models.
-
-        Each entry contains the name and, if the protocol reports them, the version, the state and its reason.
+        """Return the server's models. Each entry contains the model's name and, if the protocol reports them, its
+        version, its state and the reason for the state.
 
         Raises:
             ClientError: like `infer`; Unsupported if the protocol or the server cannot list models.
@@ -406,8 +409,8 @@ class AsyncClient:
     async def ready(self, model: str = "", /, *, version: str = "", timeout: Seconds = UNSET) -> bool:
         """Return True if the server is ready.
 
-        If `model` is set, return True if the server is ready for calls to this model. The result is False if the server
-        is unreachable or does not respond in time. To wait for a server, call `ready` again.
+        If `model` is set, return True only if the server is ready for calls to this model. The result is False if the
+        server is unreachable or does not respond in time. To wait for a server, call `ready` repeatedly.
 
         Raises:
             ClientError: Refused for a missing or invalid key; Unsupported if the protocol does not report whether a
@@ -425,7 +428,7 @@ class AsyncClient:
 
     @brief_coroutine
     async def ask(self, request: Request, *, cast: Cast = "refuse", timeout: Seconds = UNSET) -> Answer:
-        """Send a canonical request (`core.requests`) and return the response, for programs that use these types.
+        """Send a canonical request and return the response, for programs that use the types in `core.requests`.
 
         Raises:
             ClientError: like `infer`.
@@ -498,7 +501,8 @@ class AsyncClient:
         return ClientCalls(self.infer, self.ask, partial(self._batched, timeout))
 
     async def _batched(self, timeout: Seconds, model: str, version: str, are_independent: bool) -> Batched | None:
-        """Return how a model takes batches, like ModelServer.batched; None also if the server does not respond."""
+        """Return how a model takes batches, like `ModelServer.batched`, but return None if the server does not
+        respond."""
         seconds = self._seconds(timeout)
         try:
             server = await self._connected(seconds)
@@ -549,8 +553,8 @@ LONGEST_GRACE = 0.5
 
 
 def _grace(seconds: float) -> float:
-    """Return how long the client waits beyond the time limit that it reports to the server, in seconds.
+    """Return how many seconds the client waits beyond the time limit that it sends to the server.
 
-    In this time, a gateway can send its timeout error, which states how long the call waited for a free slot. If the
-    gateway never sent the call, the error also states when to retry."""
+    During these seconds, a gateway can send its timeout error, which states how long the call waited for a free slot.
+    If the gateway never sent the call to a model server, the error also states when to retry."""
     return min(0.25 * seconds, LONGEST_GRACE)

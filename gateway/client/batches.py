@@ -1,10 +1,10 @@
-"""Batches of points: combine several points of a map into one request, split its outputs by point, and determine how
-many points a request contains.
+"""Batches of points: combine several points of a map into one request, split the outputs by point, and choose how many
+points a request contains.
 
-Points are alike if they have the same inputs with the same datatypes and shapes, without the batch dimension. Only
-alike points share a request, and only if rows are independent. The server declares this with a `max_batch_size`, or the
-caller with `batch`. Such declarations can be wrong, so the client also checks the outputs. A point is a row of its
-batch. `map` uses this module.
+Points are alike if they have the same inputs with the same datatypes and shapes, without the batch dimension. Each
+point is a row of its batch. Only alike points share a request, and only if the server (with `max_batch_size`) or the
+caller (with `batch`) declares that rows are independent. Because the declaration can be wrong, the client also checks
+the outputs. `map` uses this module.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +76,7 @@ def alike(points: Sequence[Point], signature: Signature) -> list[AlikePoints]:
     for at, point in enumerate(points):
         arrays: tuple[Array, ...]
         if type(point) is np.ndarray and point.dtype is dtype and point.shape == shape:
-            arrays = (point,)  # like the previous point: most points are rows of the same array
+            arrays = (point,)  # usually alike, because most points are rows of the same array
         else:
             key, arrays = _read(point)
             fit = fits.get(key)
@@ -139,8 +139,8 @@ def split(response: Response, rows: AlikePoints, batched: Batched) -> list[Outpu
 
     Raises:
         NotOfRows: an output does not have one row for each point, or its rows have a size that the signature leaves
-            open: the server might have padded them to the longest row. If only the caller declared the rows
-            independent, sizes that also occur in the inputs are accepted.
+        open, because the server might have padded them to the longest row. If only the caller declared the rows
+        independent, sizes that also occur in the inputs are accepted.
     """
     signature = batched.signature
     sizes = set() if batched.is_declared else {1, *(size for array in rows.arrays[0] for size in array.shape)}
@@ -161,7 +161,7 @@ def split(response: Response, rows: AlikePoints, batched: Batched) -> list[Outpu
 
 
 def _free_sizes(shape: Shape, expected: Shape) -> list[int]:
-    """Return the sizes of a row that the signature leaves open."""
+    """Return the sizes in a row's shape that the signature leaves open."""
     if len(shape) != len(expected):
         return list(shape[1:])
     return [size for size, each in zip(shape[1:], expected[1:], strict=True) if each == -1]
@@ -187,8 +187,8 @@ def check_same(alone: Outputs, row: Outputs) -> None:
 
 
 TOLERANCES = {8: 1e-9, 4: 5e-3, 2: 2e-2}
-"""Maximum difference between a point's floats in a batch and in its own request, relative to the largest value, by the
-size of a float in bytes. Differences arise because processors add values in a different order, and GPUs round the
+"""Maximum difference between a point's floats in a batch and in its own request, relative to the largest value, by
+float size in bytes. Differences arise because processors add values in different orders, and because GPUs round the
 mantissa of FP32 values to 10 bits (TF32)."""
 
 
@@ -211,10 +211,11 @@ def _are_near(wanted: Array, found: Array) -> bool:
 TARGET = 0.1
 """Target duration of a request of several points, in seconds.
 
-At its end, a map waits about this long for its last request. If a single point takes longer, each request contains one
-point."""
+When a map ends, it waits about this long for its last request. If a single point takes longer, each request contains
+one point."""
 GROWTH_ALONE, GROWTH = 8, 2
-"""Maximum growth factors of the size: while the client sends one request at a time, and while several are in flight."""
+"""Maximum growth factors of the batch size: while the client sends one request at a time, and while several requests
+are in flight."""
 PARTS = 8
 """Number of parts into which the client splits the points of a failed request."""
 MOST_ROWS = 4096
@@ -227,10 +228,10 @@ class BatchSize:
     """Determines `rows`, the number of points that a map sends in the next request, at most `most`, from the durations
     and errors of earlier requests. `map.Window` uses it.
 
-    The client sends the first requests one at a time, so their durations are not affected by each other. Each request
-    contains up to GROWTH_ALONE times as many points as the previous one, until one takes about TARGET seconds. A
-    request that takes longer also ends this phase. Then requests run in parallel. After that, the size grows slowly
-    while requests are fast, and shrinks when requests are slow or fail.
+    The client sends the first requests one at a time, so they do not affect each other's durations. Each request
+    contains up to GROWTH_ALONE times as many points as the previous one, until a request takes about TARGET seconds or
+    longer. After that, requests run in parallel. The size then grows slowly while requests are fast, and shrinks when
+    requests are slow or fail.
 
     Pass `target` if the time limit of calls is not much longer than TARGET. `clock` returns the time in seconds."""
 
@@ -243,7 +244,7 @@ class BatchSize:
         """True while the client sends one request at a time to measure the model."""
         self._until = 0.0
         self._undecided = 0
-        """Number of failed requests for which it is not yet known whether a point or the request's size is at fault."""
+        """Number of failed requests whose cause (a point or the request's size) is not yet known."""
         self._at_fault = 0
         """Number of requests that failed although each of their points has a result."""
 
@@ -279,7 +280,7 @@ class BatchSize:
             return  # a request of an earlier size, or a part of a failed request
         if seconds >= self._target:
             self._is_alone = False
-            # In the worst case, the server ran the requests in flight one after the other.
+            # In the worst case, the server ran the requests in flight sequentially.
             if seconds > 2 * in_flight * self._target:
                 self.rows = max(1, self.rows // 2)
             return
@@ -289,15 +290,15 @@ class BatchSize:
         self.rows = grown
 
     def failed(self, rows: int) -> None:
-        """Record that a request of several rows has failed. The map then sends its points again in parts, and calls
-        `decided` when all of them have ended."""
+        """Record that a request of several rows has failed. The map then sends the request's points again in parts, and
+        calls `decided` when all these points have ended."""
         self._undecided += 1
         self.rows = max(1, min(self.rows, rows // PARTS))
 
     def decided(self, rows: int, *, is_at_fault: bool) -> None:
         """Record that all points of a failed request have ended.
 
-        `is_at_fault` is True if every point succeeded in another request, so the size of the failed request was at
+        `is_at_fault` is True if every point succeeded in another request. The size of the failed request was then at
         fault."""
         self._undecided -= 1
         if is_at_fault:

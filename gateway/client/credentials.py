@@ -17,7 +17,7 @@ def raw_headers(headers: Mapping[str, str] | None, key: str | None) -> RawHeader
     API key.
 
     Raises:
-        ValueError: `headers` contains Authorization although `key` is set, or a name or value is not valid in a header.
+        ValueError: `headers` contains Authorization although `key` is set, or a header's name or value is invalid.
     """
     raw = tuple((_encoded(name).lower(), _encoded(value)) for name, value in (headers or {}).items())
     if key is None:
@@ -50,8 +50,7 @@ def check_headers(protocol: Protocol, headers: RawHeaders) -> None:
 class FixedHeaders:
     """A Connector that adds headers to the messages of another Connector.
 
-    On a byte stream, the only possible header is the credential, which goes into the message's field for
-    credentials."""
+    On a byte stream, the only possible header is the credential, which goes into the message's credentials field."""
 
     def __init__(self, connector: Connector, protocol: Protocol, headers: RawHeaders) -> None:
         self._connector = connector
@@ -60,15 +59,15 @@ class FixedHeaders:
         self._binding = protocol.binding
 
     async def exchange(self, message: Message) -> Message:
-        """Same as the method of the other Connector."""
+        """Add the headers, and call the other Connector's `exchange`."""
         return await self._connector.exchange(self._with_headers(message))
 
     def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Same as the method of the other Connector."""
+        """Add the headers, and call the other Connector's `stream`."""
         return self._connector.stream(self._with_headers(message))
 
     async def close(self) -> None:
-        """Same as the method of the other Connector."""
+        """Close the other Connector."""
         await self._connector.close()
 
     def _with_headers(self, message: Message) -> Message:

@@ -1,5 +1,5 @@
-"""Decorators for the methods of clients: tracebacks that start and end at the caller's line, without the frames of this
-package, and methods that take the arguments of a class.
+"""Decorators for client methods: some shorten tracebacks to the caller's frames, and one lets a method take the
+arguments of a class.
 
 A `raise` without an argument adds no line for its own frame. Therefore, an error whose traceback was emptied first
 shows only the callers' frames. Tracebacks omit the cause, which remains in the error's `__context__`.
@@ -23,7 +23,7 @@ Other exceptions are bugs in this package, or come from the caller's points."""
 
 
 def forget_frames(error: BaseException) -> None:
-    """Empty the traceback of `error`, and suppress the output of its cause. Follow the call with `raise` without an
+    """Empty the traceback of `error`, and suppress the output of its cause. After the call, use `raise` without an
     argument."""
     error.__traceback__ = None
     error.__cause__ = None  # this also sets `__suppress_context__`
@@ -97,8 +97,8 @@ A = TypeVar("A")
 def taking(made: Callable[P, A]) -> Callable[[Callable[[S, A], T]], Callable[Concatenate[S, P], T]]:
     """Return a decorator for methods. The decorated method takes the arguments of `made`, and passes the object that
     `made` creates to the original method. Tracebacks of invalid arguments (ValueError) and of SHORTENED errors are
-    brief. For coroutines and generators, use `brief_coroutine` and `brief_async_generator` as well, which shorten later
-    errors."""
+    brief. For coroutines and generators, also apply `brief_coroutine` and `brief_async_generator`, which shorten errors
+    that are raised later."""
 
     def decorated(method: Callable[[S, A], T]) -> Callable[Concatenate[S, P], T]:
         @wraps(method)

@@ -1,11 +1,11 @@
-"""The client's errors: one class tree below ClientError, made from the gateway's Status and Reason."""
+"""The client's errors: ClientError and its subclasses, created from the gateway's Status and Reason."""
 
 from typing import Any, Protocol
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError, invalid_input
 
 SERVER = "server"
-"""How error messages from gateway modules refer to the server."""
+"""The term for the server in error messages from gateway modules."""
 
 
 class PartialResults(Protocol):
@@ -24,8 +24,8 @@ class PartialResults(Protocol):
 class ClientError(Exception):
     """A call failed. `str(error)` is a sentence that states the cause.
 
-    - `status`: The class of the error as a canonical gRPC code, for every protocol.
-    - `reason`: The cause, more specific than `status`. Most protocols do not report the cause; the client then assumes
+    - `status`: The error's category, as a canonical gRPC code for every protocol.
+    - `reason`: The cause, more specific than `status`. Most protocols do not report the cause; the client then infers
       one.
     - `address`: The server's address.
     - `retry_after`: Seconds after which the server accepts another attempt; None if the server specifies no time.
@@ -50,7 +50,7 @@ class ClientError(Exception):
 
 
 class ConnectError(ClientError):
-    """The connection failed or broke. `sent` is True if the server might have seen the request."""
+    """Connecting failed, or the connection broke. `sent` is True if the server might have seen the request."""
 
     sent = False
 
@@ -71,8 +71,8 @@ class InvalidInput(ClientError):
 
 
 class Refused(ClientError):
-    """The server refused the request: a key is missing or invalid, a permission is missing, the request is too large,
-    or there are too many requests."""
+    """The server rejected the request: a key is missing or invalid, a permission is missing, the request is too large,
+    or the client sends too many requests."""
 
 
 class Unsupported(ClientError):
@@ -106,8 +106,8 @@ _CLASSES: dict[Status, type[ClientError]] = {
 
 
 def as_client_error(error: Exception, address: str) -> ClientError:
-    """Return the ClientError for an error from gateway modules. A DecodeError concerns the request; faults in the
-    response raise a GatewayError."""
+    """Return the ClientError for an error from gateway modules. A DecodeError reports a fault in the request; a fault
+    in the response raises a GatewayError."""
     if isinstance(error, DecodeError | TypeError | ValueError):
         error = invalid_input(str(error))
     assert isinstance(error, GatewayError)
@@ -130,7 +130,7 @@ def timed_out(seconds: float, address: str) -> Timeout:
 
 
 def _in_words_of_the_client(text: str, address: str) -> str:
-    """Return `text` without advice about configuration files, which a client does not have."""
+    """Return `text` without advice about configuration files, because a client has no configuration file."""
     text = text.replace(f"backend {SERVER!r} at {address}", address).replace(f"backend {SERVER!r}", address)
     if text.strip().lower() in _NO_SUCH_PATH:
         return f"{address}: {text.strip()}: it may speak another protocol; `gateway probe {address}` finds out which"
@@ -140,7 +140,7 @@ def _in_words_of_the_client(text: str, address: str) -> str:
 
 
 _NO_SUCH_PATH = ("404: not found", "not found", "404 page not found")
-"""The messages of web servers for an unknown path: aiohttp, FastAPI and many others, Go."""
+"""The messages that web servers (aiohttp, FastAPI and many others, Go) return for an unknown path."""
 
 HINTS = {
     "or set `translate: {cast: round}` or `saturate` on the route": 'or call with cast="round" or cast="saturate"',
@@ -165,4 +165,4 @@ HINTS = {
         "a gateway estimates it, with `translate: {derivatives: {method: central}}` on the model's route"
     ),
 }
-"""Advice about configuration files in the bridge's errors, and the client's replacement for it."""
+"""Advice about configuration files in the bridge's errors, each with the client's replacement."""

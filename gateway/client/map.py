@@ -1,5 +1,5 @@
-"""The evaluation of one model at many points: which points are in flight, and how many points share a request.
-`Client.map` and `as_completed` use it."""
+"""Evaluation of one model at many points: which points are in flight, and how many points share a request. `Client.map`
+and `as_completed` use this module."""
 
 import asyncio
 import logging
@@ -23,15 +23,15 @@ from gateway.core.tasks import spawn
 log = logging.getLogger(__name__)
 
 FOUND_AT_ONCE = 100
-"""Maximum number of points to read from the file before other tasks of the loop run."""
+"""Maximum number of points to read from the file before other tasks of the event loop run."""
 
 
 class Window:
-    """The points in flight: `due` starts requests, `ended` ends one.
+    """The points in flight: `due` yields requests to send, and `ended` records the end of one.
 
     As a context manager, the window shows a progress bar. `seconds` is the time limit of a call.
 
-    After the first error, the window starts no more points, unless the caller wants errors in the results
+    After the first error, the window starts no more points, unless the caller selects errors in the results
     (`errors="return"`). Points in flight continue."""
 
     def __init__(self, arguments: MapArguments, seconds: float | None = None) -> None:
@@ -49,7 +49,8 @@ class Window:
         self._alone: Evaluation | None = None
         """The evaluation of one point in its own request.
 
-        The window compares it with the result of the same point in the first request of several points."""
+        The window compares this evaluation with the result of the same point in the first request with several
+        points."""
         self._is_checking = self._is_checked = self._is_told = False
         self._patience = 0.0
         self._file: ResultsFile | None = None
@@ -82,7 +83,7 @@ class Window:
             yield begun
 
     def found(self) -> list[Evaluation]:
-        """Return the evaluations that were read from the file since the last call."""
+        """Return the evaluations read from the file since the last call of this method."""
         found, self._found = self._found, []
         for each in found:
             self._note(each.tries, False)
@@ -91,7 +92,7 @@ class Window:
     def patience(self) -> float | None:
         """Return the seconds until the next request can start, even if all requests are still in flight.
 
-        None: wait for a request to end."""
+        None means that the caller must wait for a request to end."""
         return self._patience or None
 
     def ended(self, sending: Sending, end: SendingEnd) -> Sequence[Evaluation]:
@@ -125,16 +126,16 @@ class Window:
         return end.evaluations
 
     def shows(self, evaluation: Evaluation) -> bool:
-        """Return True if the caller gets this evaluation; False if its error is raised instead."""
+        """Return True if the caller receives this evaluation; False if the map raises its error instead."""
         return evaluation.error is None or self.arguments.errors == "return"
 
     def check(self) -> None:
-        """Raise the error that ended the map early, if one did."""
+        """Raise the error that ended the map early, if any."""
         if self._failure is not None and self._failure.error is not None:
             raise self._failure.error
 
     def _next(self) -> Sending | None:
-        """Return the points of the next request, leaving out points that must wait for a check."""
+        """Return the next request, without points that must wait for a check. Return None if no points are left."""
         begun = self._again.popleft() if self._again else self._taken()
         if not begun.points:
             return None
@@ -159,7 +160,7 @@ class Window:
         return replace(sending, points=sending.points[:count])
 
     def _taken(self) -> Sending:
-        """Return new points, which have not been in a request. Move points with a result in the file to `found`."""
+        """Return new points, which have not been in a request. Points that have a result in the file go to `_found`."""
         if self._file is None:
             return Sending(tuple(islice(self._points, self._size.rows)))
         taken: list[IndexedPoint] = []
@@ -200,8 +201,8 @@ class Window:
 
 
 async def evaluations(calls: ClientCalls, window: Window) -> AsyncGenerator[Evaluation, None]:
-    """Yield the evaluations of a window's points as they end. They run in tasks of the running loop. Closing the
-    generator cancels the points in flight."""
+    """Yield the evaluations of a window's points as they end. The evaluations run in tasks of the running loop. Closing
+    the generator cancels the points in flight."""
     tasks: dict[asyncio.Task[SendingEnd], Sending] = {}
     ended: asyncio.Queue[asyncio.Task[SendingEnd]] = asyncio.Queue()
     try:
@@ -213,7 +214,7 @@ async def evaluations(calls: ClientCalls, window: Window) -> AsyncGenerator[Eval
             for each in (found := window.found()):
                 yield each
             if found:
-                await asyncio.sleep(0)  # lets other tasks run between two groups of points from the file
+                await asyncio.sleep(0)  # lets other tasks run between groups of points from the file
                 continue
             if not tasks:
                 return

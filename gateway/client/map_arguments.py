@@ -15,12 +15,12 @@ from gateway.client.results import Point
 from gateway.client.settings import UNSET, Seconds
 
 Points: TypeAlias = Iterable[Point] | Mapping[str, Sequence[Any]]
-"""An iterable of points, or for each input an array with one row per point."""
+"""An iterable of points, or a mapping from each input to an array with one row per point."""
 
 
 @dataclass(frozen=True)
 class MapArguments:
-    """The arguments of `map` and `as_completed`, described in the docstrings of these methods.
+    """The arguments of `map` and `as_completed`, whose docstrings describe them.
 
     Raises:
         ValueError: an argument is invalid.
@@ -71,11 +71,11 @@ class MapArguments:
         return 1 if self.total is None else MOST_ROWS
 
     def __iter__(self) -> Iterator[Point]:
-        """Yield each point when the caller asks for it."""
+        """Yield each point when the caller requests it."""
         points = self.points
         if not isinstance(points, Mapping):
-            # Iterating a pandas DataFrame yields the names of its columns instead of its rows. Other arrays can be
-            # files, whose rows are read during iteration.
+            # Iterating over a pandas DataFrame yields column names instead of rows. Other arrays can be files, whose
+            # rows are read during iteration.
             return iter(np.asarray(points) if hasattr(points, "columns") else points)
         return (dict(zip(points, row, strict=True)) for row in zip(*points.values(), strict=True))
 

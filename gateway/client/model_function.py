@@ -1,5 +1,5 @@
 """A model as a function of arrays, with its derivatives, for optimizers, samplers and autodiff frameworks.
-`Client.model` creates it."""
+`Client.model` creates the function."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
@@ -19,7 +19,7 @@ from gateway.core.tasks import spawn
 
 @dataclass(frozen=True)
 class FunctionArguments:
-    """The arguments of the client's `model`, described in its docstring."""
+    """The arguments of the client's `model` method, whose docstring describes them."""
 
     name: str
     _: KW_ONLY
@@ -30,14 +30,14 @@ class FunctionArguments:
     timeout: Seconds = UNSET
 
     def given(self) -> dict[str, Any]:
-        """Return the arguments that all calls share."""
+        """Return the arguments shared by all calls."""
         return {
             "parameters": self.parameters, "version": self.version, "cast": self.cast, "timeout": self.timeout,
         }  # fmt: skip
 
 
 class ModelCalls(Protocol):
-    """The methods of an AsyncClient that a function calls. `given` are the FunctionArguments of every call."""
+    """The methods of an AsyncClient that a function calls. `given` contains the FunctionArguments of every call."""
 
     address: str
 
@@ -61,11 +61,11 @@ class AsyncModelFunction:
         self.arguments = arguments
         self.name = arguments.name
         self._sizes: dict[str, int] = {}
-        """The length of each output in the last response, in their order."""
+        """The length of each output in the last response, in the order of the outputs."""
 
     @brief_coroutine
     async def __call__(self, /, *arrays: object, **named: object) -> Array:
-        """Return the model's output; if it has several, return the output chosen for this function.
+        """Return the model's output; if the model has several outputs, return the output chosen for this function.
 
         Raises:
             ClientError: like the client's `infer`; InvalidInput if the model has several outputs, or no output with the
@@ -93,8 +93,8 @@ class AsyncModelFunction:
     @brief_coroutine
     async def jacobian(self, *arrays: object, in_wrt: int = 0) -> Array:
         """Return the matrix of derivatives at one point, with a row for each value of the output and a column for each
-        value of the input. The client computes it from gradients, or from products with the Jacobian if that needs
-        fewer calls or if the model has no gradients. It sends all these calls in parallel.
+        value of the input. The client computes the matrix from gradients, or from products with the Jacobian if they
+        need fewer calls or if the model has no gradients. The client sends all these calls in parallel.
 
         Raises:
             ClientError: like the client's `gradient`; InvalidInput if an input is not a vector.
@@ -160,14 +160,14 @@ class AsyncModelFunction:
         return name
 
     async def _output(self, arrays: tuple[object, ...]) -> tuple[int, int]:
-        """Return the position and the length of the output. Call the model if it has not been called yet."""
+        """Return the position and the length of the output. If the model has not been called yet, call it."""
         if not self._sizes:
             await self._evaluated(arrays, {})
         name = self._chosen(self._sizes)
         return list(self._sizes).index(name), self._sizes[name]
 
     def _ones(self, arrays: tuple[object, ...], size: int) -> object:
-        """Return the default `sens` for an output of one number per row: ones."""
+        """Return the default `sens` for an output with one number per row: an array of ones."""
         if size != 1:
             raise self._wrong(f"the output of model {self.name!r} has {size} values: give `sens`, the weight of each")
         batch = _shape(arrays[0])[:-1] if arrays else ()
@@ -191,13 +191,13 @@ def _shape(value: object) -> tuple[int, ...]:
 
 
 def _units(size: int) -> list[list[float]]:
-    """Return the unit vectors of this size, as numbers without a datatype."""
+    """Return the unit vectors of this length, as numbers without a datatype."""
     rows: list[list[float]] = np.eye(size).tolist()
     return rows
 
 
 async def _all(calls: Iterable[Coroutine[Any, Any, Array]]) -> list[Array]:
-    """Run all calls in parallel and return their results. If one fails, cancel the others."""
+    """Run all calls in parallel and return their results. If one call fails, cancel the others."""
     tasks: list[asyncio.Task[Array]] = [spawn(call) for call in calls]
     try:
         return [await task for task in tasks]

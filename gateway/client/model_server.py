@@ -1,8 +1,9 @@
-"""A model server as the client uses it: a connector, the codecs of its protocol, and bridges. AsyncClient calls it.
+"""A model server from the client's point of view: a connector, the codecs of the server's protocol, and bridges.
+AsyncClient calls it.
 
 For the bridges, the client takes the role of a listener's protocol. This protocol, PYTHON, has no messages, and can
-represent every tensor name and datatype. If the server reports a reliable signature, the client therefore adapts all
-requests to it. It fetches the signature once a minute.
+represent every tensor name and datatype. Therefore, if the server reports a reliable signature, the client adapts all
+requests to the signature, which it fetches once a minute.
 """
 
 import asyncio
@@ -59,8 +60,8 @@ PYTHON = without_codec(
 
 
 def connected(settings: ClientSettings) -> Connector:
-    """Return a connector to the server that sends the client's headers with every message. It connects with the first
-    message."""
+    """Return a connector to the server that sends the client's headers with every message. The connector connects on
+    the first message."""
     protocol, place, headers = settings.protocol, settings.place, settings.headers
     if headers and isinstance(protocol.binding, StreamBinding):
         return FixedHeaders(connect(place.address, protocol, settings.limits, tls=settings.tls), protocol, headers)
@@ -70,12 +71,12 @@ def connected(settings: ClientSettings) -> Connector:
 async def opened(settings: ClientSettings) -> "ModelServer":
     """Return a ModelServer with these settings.
 
-    For MIP, first find out with a ping whether the server is a gateway, which accepts more concurrent calls than other
-    MIP servers. A server that closes the connection, or does not respond within QUESTION_SECONDS, counts as an ordinary
-    MIP server.
+    For MIP, first send a ping to check whether the server is a gateway, because a gateway accepts more concurrent calls
+    than other MIP servers. A server that closes the connection, or does not respond within QUESTION_SECONDS, counts as
+    an ordinary MIP server.
 
     Raises:
-        GatewayError: the server is unreachable, or asks for a later attempt.
+        GatewayError: the server is unreachable, or requests a later attempt.
     """
     protocol = settings.protocol
     servers = protocol.traits.servers
@@ -120,14 +121,16 @@ QUESTION_SECONDS = 2.0
 pings."""
 
 _LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-"""Statuses of a gateway that is busy or starting; a response with one of them does not identify it as a gateway."""
+"""Statuses of a gateway that is busy or starting. A response with one of these statuses does not identify the server as
+a gateway."""
 
 
 class ModelServer:
     """A client's connection to one model server. Create, use and close it in one event loop.
 
     Raises:
-        ValueError: the protocol has no such server type or batch, or its messages cannot carry the headers.
+        ValueError: the protocol does not support the server type or the batch setting, or its messages cannot carry the
+        headers.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -146,9 +149,8 @@ class ModelServer:
         queue = QueueSettings(length=sys.maxsize)
         self._backend = local_backend(self._target, protocol, [self._endpoint], most, queue=queue)
         self.turns = Turns(MOST_AT_ONCE if not most and wanted is None else most, settings.calls.max_waiting, address)
-        """The queue of callers whose time limit has not started yet.
-
-        Callers of this class enter the queue; the class itself does not."""
+        """The queue of calls whose time limit has not started yet. Users of this class enter the queue; the class
+        itself does not."""
         signatures = SignatureCache(self._backend, traits, asyncio.get_running_loop().time)
         self._backend.on_recovery(signatures.drop_all)
         self._side = BackendSide(
@@ -164,8 +166,8 @@ class ModelServer:
         self._bridges: dict[tuple[str, Cast], Bridge] = {}
 
     async def ask(self, request: Request, cast: Cast = "refuse", client: Protocol = PYTHON) -> Answer:
-        """Return the server's response, adapted for clients of the protocol `client`. Operations on the server as a
-        whole (`models`, ...) stay unchanged; operations on a model go through the bridge.
+        """Return the server's response, adapted for clients of the protocol `client`. Operations on the entire server
+        (`models`, ...) stay unchanged; operations on a model go through the bridge.
 
         Raises:
             DecodeError: the tensors do not match the model.
@@ -205,14 +207,14 @@ class ModelServer:
         return await self._endpoint.connector.exchange(message)
 
     async def stream(self, request: Request, cast: Cast = "refuse") -> AsyncGenerator[Response, None]:
-        """Yield the server's responses. If the server does not stream, yield one. Raises the same errors as `ask`, also
-        after some responses."""
+        """Yield the server's responses. If the server does not stream, yield its single response. Raises the same
+        errors as `ask`, possibly after some responses."""
         async with aclosing(self._bridge(cast, PYTHON).stream(request)) as responses:
             async for each in responses:
                 yield each
 
     async def is_ready(self) -> bool:
-        """Return True if the server reports that it is ready; False if it does not or is unreachable."""
+        """Return True if the server reports that it is ready; False if it does not, or if it is unreachable."""
         return await is_ready(self.protocol, self._endpoint.connector, self._target)
 
     async def close(self) -> None:
@@ -240,7 +242,7 @@ _ON_THE_SERVER = frozenset({Operation.MODELS, Operation.SERVER_METADATA, Operati
 
 
 class Turns:
-    """The client's limit on calls in flight: a context manager for calls, which enter it in the order of their arrival.
+    """The client's limit on calls in flight: a context manager, which calls enter in the order of their arrival.
 
     At most `most` calls run concurrently (0: no limit), and at most `most_waiting` calls wait (None: no limit).
     `address` is the server's address, for the error message."""
@@ -261,7 +263,7 @@ class Turns:
         if self._free is None:
             return
         if not self._free.locked():
-            await self._free.acquire()  # does not wait: a slot is free
+            await self._free.acquire()  # returns immediately, because a slot is free
             return
         if self._most_waiting is not None and self._waiting >= self._most_waiting:
             text = f"{self._waiting} calls of this client wait for their turn, the most that `max_waiting` allows"

@@ -1,12 +1,12 @@
 """Conversion of Python values to tensors, and of tensors to numpy arrays.
 
 A value with a `dtype` (numpy arrays and scalars, CPU tensors of other libraries) keeps its datatype. The bridge
-converts it if the model's datatype can represent every value; otherwise the bridge refuses it. Python numbers, lists
-and tuples have no datatype, as in JSON. An integer becomes the model's datatype if that datatype can represent it. A
-number with a fraction is rounded to the model's float type.
+converts the value if the model's datatype can represent every value of its datatype, and otherwise rejects it. Python
+numbers, lists and tuples have no datatype, as in JSON. An integer gets the model's datatype if that datatype can
+represent it. A number with a fraction is rounded to the model's float type.
 
-BYTES tensors are arrays of objects: `bytes`, or `str`, which the client sends as UTF-8. BF16 is `ml_dtypes.bfloat16`,
-in both directions; an array of uint16 is UINT16, never BF16.
+BYTES tensors are arrays of objects: `bytes`, or `str`, which the client sends as UTF-8. BF16 corresponds to
+`ml_dtypes.bfloat16` in both directions; a uint16 array is UINT16, never BF16.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ class Outputs(dict[str, Array]):
     """The outputs of one inference: arrays by name, in the server's order. The arrays are writable.
 
     `model` and `version` name the model that responded (`version` is empty if the server does not report it). `id` is
-    the request's id; `parameters` are the response's parameters."""
+    the request's id. `parameters` contains the response's parameters."""
 
     def __init__(self, arrays: Mapping[str, Array], response: Response) -> None:
         super().__init__(arrays)
@@ -69,7 +69,7 @@ def as_tensor(name: str, value: object, position: int | None = None) -> Tensor:
 
 
 def read_value(value: object, what: str) -> tuple[Array, bool]:
-    """Return a value as an array. Also return True if its numbers have no datatype because they are Python numbers.
+    """Return a value as an array, and True if its numbers have no datatype because they are Python numbers.
 
     Error messages refer to the value as `what`.
 
@@ -119,7 +119,7 @@ def _check_texts(array: Array) -> None:
 def _holds_typed(value: object) -> bool:
     """Return True if a list contains arrays or scalars that have a datatype.
 
-    This datatype then applies to the whole list."""
+    This datatype then applies to the entire list."""
     while isinstance(value, list | tuple) and value:
         value = value[0]
     return hasattr(value, "dtype")
@@ -145,7 +145,7 @@ def as_outputs(response: Response) -> Outputs:
 
 
 def as_parameters(parameters: Mapping[str, object] | None) -> Parameters:
-    """Return the parameters of a request. A mapping or a list becomes JSON text, like `config` of UM-Bridge.
+    """Return the parameters of a request. A mapping or a list becomes JSON text, like UM-Bridge's `config`.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if a value is not a bool, int, float, str, mapping or list.

@@ -10,7 +10,7 @@ class Bar(Protocol):
     """A progress bar with the methods of tqdm's bar that a map calls."""
 
     def update(self, n: float = 1) -> object:
-        """Move the bar by `n`."""
+        """Advance the bar by `n`."""
 
     def set_postfix_str(self, s: str = "", refresh: bool = True) -> object:
         """Show this text after the bar."""
@@ -24,7 +24,7 @@ Progress: TypeAlias = bool | Callable[..., Bar]
 `tqdm.rich.tqdm`."""
 
 Noted: TypeAlias = Callable[[int, bool], None]
-"""A function that the map calls at the end of each evaluation. Its arguments are the number of attempts, and True if
+"""A function that the map calls at the end of each evaluation. The arguments are the number of attempts, and True if
 the evaluation failed."""
 
 UNIT = "eval"

@@ -22,7 +22,7 @@ Wanted: TypeAlias = Iterable[str] | Mapping[str, Mapping[str, object]] | None
 
 
 def check_model(model: object) -> None:
-    """Raise ValueError if `model` is not a valid model name: the caller might have swapped arguments."""
+    """Raise ValueError if `model` is not a valid model name, because the caller might have swapped arguments."""
     if not isinstance(model, str):
         raise ValueError(f"the model is {type(model).__name__}, expected its name")
 
@@ -38,10 +38,11 @@ def inference(
     version: str = "",
     id: str | None = None,
 ) -> Request:
-    """Return a request for `infer` or `stream`. `arrays` are inputs by position, `named` and `inputs` by name.
+    """Return a request for `infer` or `stream`. `arrays` contains inputs by position; `named` and `inputs` contain
+    inputs by name.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if a value cannot become a tensor or a parameter, or an input is given twice.
+        GatewayError: INVALID_ARGUMENT if a value cannot become a tensor or a parameter, or if an input occurs twice.
     """
     return Request(
         operation,
@@ -73,8 +74,8 @@ def derivative(
     parameters: Mapping[str, object] | None = None,
     version: str = "",
 ) -> Request:
-    """Return a request for a derivative: it contains the model's inputs, then the `tensors` of the derivative itself.
-    Raises the same errors as `inference`."""
+    """Return a request for a derivative, with the model's inputs followed by the derivative's own `tensors`. Raises the
+    same errors as `inference`."""
     own = tuple(_tensor_of_derivative(name, tensors[name]) for name in DERIVATIVES[operation])
     given = as_tensors(arrays, _together(named, inputs))
     return Request(operation, model, version, inputs=given + own, parameters=as_parameters(parameters))
@@ -111,9 +112,9 @@ def _requested(outputs: Wanted) -> tuple[RequestedOutput, ...]:
 
 async def typed(request: Request, ask: Callable[[], Awaitable[Answer]]) -> Request:
     """Return the request with datatypes from the model's inputs: a number without a datatype gets the datatype of the
-    input that has its name or position. `ask` returns the model's metadata. The commands call this function, because
+    input with the same name or position. `ask` returns the model's metadata. The commands call this function, because
     their numbers are text. It also works for protocols whose servers can report wrong metadata. A number stays
-    unchanged if the datatype cannot represent it or if it matches no input. The server then reports the error."""
+    unchanged if the datatype cannot represent it or if it matches no input, and the server then reports the error."""
     if not any(each.untyped for each in request.inputs):
         return request
     try:

@@ -1,4 +1,4 @@
-"""The results of a `map`: the evaluation of one point, and of all points in order."""
+"""The results of a `map`: the evaluation of each point, and a sequence of all outputs."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -54,8 +54,8 @@ class Evaluation:
 class Results(Sequence[Outputs]):
     """A sequence of the outputs of each point.
 
-    If a point failed, access to its outputs raises its error. Failed points have no placeholder value. `errors` maps
-    the indices of failed points to their errors.
+    Accessing the outputs of a failed point raises the point's error; failed points have no placeholder value. `errors`
+    maps the indices of failed points to their errors.
 
     If a `map` ended early, `len()` is the number of points up to the last completed point, and `missing` lists the
     points without a result."""
@@ -69,8 +69,8 @@ class Results(Sequence[Outputs]):
 
     @contextmanager
     def kept_by_errors(self, total: int | None) -> Iterator[None]:
-        """Attach these results, as the attribute `results`, to an exception (an error or an interrupt) that ends the
-        block early. `total` is the number of all points, or None."""
+        """If an exception (an error or an interrupt) ends the block early, attach these results to it as the attribute
+        `results`. `total` is the number of points, or None if unknown."""
         try:
             yield
         except BaseException as error:
@@ -89,7 +89,7 @@ class Results(Sequence[Outputs]):
 
     @property
     def missing(self) -> list[int]:
-        """Return the indices of points that did not start, or that started and did not end."""
+        """Return the indices of points that have not ended."""
         return [index for index in range(self._length) if index not in self.done and index not in self.errors]
 
     def __len__(self) -> int:
@@ -101,7 +101,7 @@ class Results(Sequence[Outputs]):
     def __getitem__(self, index: slice) -> list[Outputs]: ...
     @decorators.brief
     def __getitem__(self, index: int | slice) -> Outputs | list[Outputs]:
-        """Return the outputs of one point, or of several.
+        """Return the outputs of one point or of several points.
 
         Raises:
             ClientError: the error of a failed point.
@@ -119,8 +119,8 @@ class Results(Sequence[Outputs]):
     def array(self, output: str = "", *, fill: float | None = None) -> Array:
         """Return one output of all points as one array, with a row for each point.
 
-        `output` is the name of the output; optional if there is only one output. If `fill` is set, the rows of points
-        without a result contain that number, for example NaN.
+        `output` is the name of the output; optional if the model has only one output. If `fill` is set, the rows of
+        points without a result contain this number, for example NaN.
 
         Raises:
             ClientError: a point failed, and `fill` is None.

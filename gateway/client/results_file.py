@@ -1,19 +1,19 @@
-"""A file with the results of a map. After an interruption, another run continues from it.
+"""A file with the results of a map, from which another run can continue after an interruption.
 
-The first line is JSON that describes the map. Then the file contains one line for each point with a result, in the
-order in which the points ended:
+The first line is JSON that describes the map. Each further line contains the result of one point, in the order in which
+the points ended:
 
     {"modelglot_map":1,"model":"m","version":"","outputs":null,"parameters":{},"cast":"refuse"}
     {"point":3,"inputs":"9f86...","version":"1","parameters":{},
      "outputs":[{"name":"y","datatype":"FP64","shape":[1],"data":[0.5]}]}
 
 Each entry is on one line. `inputs` is the SHA-256 digest of the first line's members and of the point's inputs. A point
-gets a result from the file only if this digest matches. `data` contains the elements in row-major order. If JSON cannot
-represent an element (NaN, infinities, bytes that are not UTF-8), `base64` replaces `data`: it contains the whole tensor
-in V2's raw format.
+takes its result from the file only if this digest matches. `data` contains the elements in row-major order. If JSON
+cannot represent an element (NaN, infinities, bytes that are not UTF-8), `base64` replaces `data` and contains the
+entire tensor in V2's raw format.
 
-The client writes each line in one piece. After a crash, the last line can be incomplete; the next run removes it.
-Except on Windows, the client locks the file, so a second map cannot write to it at the same time.
+The client writes each line with a single write. After a crash, the last line can be incomplete; the next run removes
+it. Except on Windows, the client locks the file, so two maps cannot write to it concurrently.
 """
 
 import json
@@ -79,7 +79,7 @@ class ResultsFile:
             raise
 
     def find(self, index: int, point: Point) -> Evaluation | None:
-        """Return the result of a point, or None if the file contains none.
+        """Return the result of a point, or None if the file does not contain one.
 
         Raises:
             OtherResults: the file contains the result of a different point, or the result is damaged.
@@ -134,7 +134,7 @@ class ResultsFile:
             raise self._other("another map writes to it") from error
 
     def _read(self, arguments: MapArguments) -> dict[int, bytes]:
-        """Return the line of each point, and remove an incomplete last line. Check everything first, so a refused file
+        """Return the line of each point, and remove an incomplete last line. Check everything first, so an invalid file
         stays unchanged."""
         text = self._file.readall()
         first, end, rest = text.partition(b"\n")
@@ -174,8 +174,8 @@ class ResultsFile:
                 raise self._other(f"its {key} is {found.get(key)!r}, but this map has {value!r}")
 
     def _check_points(self, lines: Mapping[int, bytes], arguments: MapArguments) -> None:
-        """Raise OtherResults if a result belongs to a different point. The map checks the points of a generator later,
-        when it takes them."""
+        """Raise OtherResults if a result belongs to a different point. The map checks a generator's points later, when
+        it takes them."""
         total, last = arguments.total, max(lines, default=-1)
         if total is None:
             return
@@ -197,7 +197,7 @@ class ResultsFile:
         self._version = self._version or version
 
     def _digest_of(self, point: Point) -> str:
-        """Return the digest of a point's inputs; empty if no request can contain them."""
+        """Return the digest of a point's inputs, or an empty string if no request can contain them."""
         digest = self._digest.copy()
         named = point if isinstance(point, Mapping) else {"": point}
         for name in sorted(named):
@@ -226,8 +226,8 @@ def _names(outputs: Any) -> Any:
 def _plain(value: Any) -> Any:
     """Return the arguments of a map as JSON values.
 
-    Equal arguments give equal values, and different arguments give different values. This also holds for floats that
-    JSON cannot represent."""
+    Equal arguments produce equal values, and different arguments produce different values, even for floats that JSON
+    cannot represent."""
     if isinstance(value, Mapping):
         return {str(name): _plain(value[name]) for name in sorted(value, key=str)}
     if isinstance(value, np.generic):

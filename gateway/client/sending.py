@@ -37,14 +37,14 @@ LONGEST_WAIT = 300.0
 
 If a server requires a longer wait, the client does not retry."""
 MOST_CONNECTION_TRIES = 5
-"""Maximum number of extra attempts for a point whose request could not reach the server; low, so a map with a wrong
-address fails within seconds."""
+"""Maximum number of extra attempts for a point whose request could not reach the server. The number is low, so a map
+with a wrong address fails within seconds."""
 FIRST_WAIT, WAIT_GROWS_TO = 0.1, 10.0
-"""Seconds before another attempt if the server does not specify a time. The wait doubles with each attempt, up to the
-second number."""
+"""Initial and maximum wait before another attempt, in seconds, if the server does not specify a time. The wait doubles
+with each attempt."""
 
 LATER = frozenset({Reason.OVERLOADED, Reason.RATE_LIMITED, Reason.NOT_READY, Reason.CIRCUIT_OPEN})
-"""Error reasons of servers that have not started the request and would accept it later."""
+"""The error reasons of a server that has not started the request and would accept it later."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ClientCalls:
     infer: Callable[..., Awaitable[Outputs]]
     ask: Callable[..., Awaitable[Answer]]
     batched: Callable[[str, str, bool], Awaitable[Batched | None]]
-    """Returns how a model version takes batches; None if the client must send its points one by one.
+    """Returns how a model version takes batches; None if the client must send each point separately.
 
     The last argument is True if the map's caller declares that rows are independent."""
 
@@ -77,15 +77,15 @@ class FailedBatch:
 
 @dataclass(frozen=True)
 class Sending:
-    """Points that share a request. Without points, it is a query that asks whether the model takes batches."""
+    """Points that share a request. A Sending without points queries whether the model takes batches."""
 
     points: Sequence[IndexedPoint] = ()
     batched: Batched | None = None
-    """How the model takes batches, if the request contains several points."""
+    """How the model takes batches; set if the request contains several points."""
     check: Evaluation | None = None
     """A point that was evaluated in its own request.
 
-    The client sends that point again together with these points, and checks that its result is the same."""
+    The client sends this point again together with the others, and checks that the point's result is the same."""
     tries: int = 0
     """The number of earlier attempts for these points."""
     part_of: FailedBatch | None = None
@@ -96,18 +96,18 @@ class SendingEnd:
     """The result of a Sending.
 
     `parts` contains the points that the client must send in other requests. The reason is `error`, or `not_of_rows` if
-    the model's results for several points differ from its results for single points."""
+    the model returns different results for several points than for single points."""
 
     evaluations: Sequence[Evaluation] = ()
     seconds: float = 0.0
     """The duration of the last attempt."""
     weight: int = 0
-    """Same as in `BatchSize.succeeded`."""
+    """See `BatchSize.succeeded`."""
     parts: Sequence[Sending] = ()
     error: ClientError | None = None
     not_of_rows: str = ""
     batched: Batched | None = None
-    """The result of the query that asks whether the model takes batches."""
+    """The result of the query whether the model takes batches."""
 
 
 def _shortened(point: Point) -> str:
@@ -116,7 +116,7 @@ def _shortened(point: Point) -> str:
 
 
 async def send(calls: ClientCalls, arguments: MapArguments, sending: Sending) -> SendingEnd:
-    """Send points. Repeat this while the server asks for a later attempt and `retries` allows it."""
+    """Send points, and repeat while the server requests a later attempt and `retries` allows it."""
     if not sending.points:
         return SendingEnd(batched=await calls.batched(arguments.model, arguments.version, arguments.batch is not None))
     if len(sending.points) == 1 and sending.check is None:
@@ -182,7 +182,7 @@ async def _send_several(calls: ClientCalls, arguments: MapArguments, sending: Se
 
 
 def _of_group(sending: Sending, group: AlikePoints) -> list[Sending]:
-    """Return the requests for the points of one group, together or one by one."""
+    """Return the requests for the points of one group, together or separately."""
     part = replace(sending, points=[sending.points[at] for at in group.at], check=None)
     return _cut(part, 1) if group.key == NOT_A_ROW else [part]
 
@@ -194,7 +194,7 @@ def _cut(sending: Sending, rows: int) -> list[Sending]:
 
 
 async def _tried(call: Callable[[], Awaitable[T]], arguments: MapArguments) -> tuple[T | ClientError, int, float]:
-    """Make a call, and repeat it while the server asks for a later attempt. Return its result or last error, the number
+    """Make a call, and repeat it while the server requests a later attempt. Return the result or last error, the number
     of attempts, and the duration of the last attempt in seconds."""
     for tries in count(1):
         began = monotonic()
@@ -209,8 +209,8 @@ async def _tried(call: Callable[[], Awaitable[T]], arguments: MapArguments) -> t
 
 
 def _is_of_points(error: ClientError) -> bool:
-    """Return True if one of the points, or their number, might have caused the error. Return False if each point alone
-    would fail for the same reason."""
+    """Return True if one of the points, or the number of points, might have caused the error. Return False if each
+    point alone would fail for the same reason."""
     if isinstance(error, ConnectError | Timeout):
         return error.sent
     return error.reason not in LATER and error.status not in _OF_NO_POINT
@@ -224,10 +224,10 @@ def seconds_until_next(error: ClientError, tries: int) -> float | None:
     """Return the seconds to wait before the next attempt, after `tries` attempts. Return None if another attempt would
     not help, or might run the model twice.
 
-    The server specifies the time. If it does not, the time doubles with each attempt. The client adds up to 10%,
-    because calls that the server refused at the same time should not be repeated at the same time. If a call waited for
-    a free slot until its deadline, the gateway's timeout error also specifies a time, because the gateway never sent
-    the call."""
+    The wait is the time that the server specifies. If the server specifies none, the wait doubles with each attempt.
+    The client adds up to 10% to the wait, because calls that the server rejected together should not be repeated
+    together. If a call waited for a free slot until its deadline, the gateway's timeout error also specifies a time,
+    because the gateway never sent the call to a model server."""
     named = error.retry_after
     if isinstance(error, ConnectError) or (isinstance(error, Timeout) and not error.sent):
         if error.sent or tries > MOST_CONNECTION_TRIES:

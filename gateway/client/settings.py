@@ -1,4 +1,4 @@
-"""The arguments of a client, with the server's address, checked before the client connects."""
+"""A client's arguments, including the server's address, and their validation before the client connects."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def named_protocol(address: str) -> str:
 
 
 def split_address(address: str, protocol: str, transports: "dict[str, str]", *, tls: bool) -> ServerAddress:
-    """Return the ServerAddress in `address`, a server's address as users of the client write it: a URL whose scheme is
+    """Return the ServerAddress for `address`, a server's address as users of the client write it: a URL whose scheme is
     the protocol.
 
     | address | meaning |
@@ -108,27 +108,28 @@ class Tls:
     """TLS settings for connections to a server."""
 
     ca: str | None = None
-    """The PEM file of the CA that signed the server's certificate. None: the CAs of the system."""
+    """The PEM file of the CA that signed the server's certificate. None means the system's CAs."""
     certificate: str | None = None
     """The PEM file with the client certificate; requires `certificate_key`."""
     certificate_key: str | None = None
     server_name: str | None = None
     """The name in the server's certificate, if it differs from the address's host."""
     verify: bool = True
-    """Check the server's certificate. False accepts any certificate."""
+    """True checks the server's certificate. False accepts any certificate."""
 
 
 MOST_AT_ONCE = 256
 """Default of `max_in_flight` for a server that has no limit of its own.
 
-Each concurrent HTTP call needs its own connection, and on most systems a process can open 1,024 files."""
+The default is limited because each concurrent HTTP call needs its own connection, and on most systems a process can
+open only 1,024 files."""
 
 TIMEOUT = 60.0
 """Default time limit of a call, in seconds."""
 
 
 class Unset(Enum):
-    """The default value of arguments for which None has a meaning."""
+    """The default value of arguments for which None has a meaning of its own."""
 
     UNSET = "unset"
 
@@ -150,19 +151,19 @@ class CallLimits:
     0: no limit. None: the number that the server accepts, at most MOST_AT_ONCE. MIP and UM-Bridge servers that are not
     gateways accept one call at a time."""
     max_waiting: int | None = None
-    """Maximum number of calls that wait for their turn. The client refuses additional calls. None: no limit."""
+    """Maximum number of calls that wait for their turn. The client rejects additional calls. None: no limit."""
 
 
 @dataclass(frozen=True)
 class ServerKind:
-    """Facts about a server in addition to its protocol. Each field corresponds to a backend key of the gateway's
+    """Facts about a server in addition to its protocol. Each field corresponds to a backend key in the gateway's
     configuration."""
 
     flavor: str = ""
     batch: str = ""
     trust_metadata: bool = False
     form: Mapping[str, Any] | None = None
-    """A description of the server's JSON, in the format of `forms` in the configuration, for an address
+    """A description of the server's JSON, in the format of `forms` in the configuration. Required for an address
     `json:NAME://HOST:PORT` whose NAME is not a built-in form."""
 
 
@@ -186,7 +187,7 @@ class ServerArguments:
         """Return the settings that the arguments describe.
 
         Raises:
-            ValueError: an argument is invalid; the message says which one, and what it expects.
+            ValueError: an argument is invalid; the message names the argument and the expected value.
         """
         protocols = self._protocols()
         place = split_address(self.address, self.protocol or "", transports(protocols), tls=self.tls is not None)
@@ -211,7 +212,7 @@ class ServerArguments:
         return ClientSettings(protocol, place, tls, headers, Limits(message=longest), self.limits, self.kind)
 
     def _protocols(self) -> Mapping[str, Protocol]:
-        """Return all protocols that the address can name, including the JSON form in these arguments."""
+        """Return all protocols that the address can name, including the JSON form that these arguments describe."""
         if self.kind.form is None:
             return known()
         name = self.protocol or named_protocol(self.address)
@@ -232,7 +233,7 @@ class ClientSettings:
     place: ServerAddress
     tls: ClientTls | None
     headers: RawHeaders
-    """Headers of every request, including requests for metadata."""
+    """Headers to send with every request, including requests for metadata."""
     limits: Limits
     """The limits on message sizes."""
     calls: CallLimits
@@ -246,7 +247,7 @@ def _check_name(argument: str, name: str, known: tuple[str, ...], protocol: Prot
 
 
 _ARGUMENTS = {"certificate": "certificate", "key": "certificate_key", "ca": "ca", "client_ca": "ca"}
-"""The argument name for each file."""
+"""The name of the argument that specifies each file."""
 
 
 def _client_tls(alpn: str, tls: Tls) -> ClientTls:

@@ -1,5 +1,5 @@
-"""The client for programs without an event loop, and for notebooks, whose loop is already running. It runs the methods
-of AsyncClient in the loop of a thread."""
+"""The client for programs without an event loop, and for notebooks, whose loop is already running. The client runs the
+methods of AsyncClient in the event loop of another thread."""
 
 import asyncio
 import os
@@ -29,9 +29,8 @@ A = TypeVar("A", covariant=True)
 
 
 class _LoopThread:
-    """An event loop in its own thread. It runs coroutines on behalf of any number of threads, until it is stopped.
-
-    `stop` then awaits `at_end` in the loop, cancels the remaining tasks, and closes the loop.
+    """An event loop in its own thread, which runs coroutines on behalf of any number of threads. `stop` awaits `at_end`
+    in the loop, cancels the remaining tasks, and closes the loop.
 
     The thread is a daemon, so it does not keep the process alive."""
 
@@ -88,10 +87,10 @@ class _LoopThread:
             raise RuntimeError("the client closed during the call; close it after the last call") from None
 
     def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run `coroutine`, which should release resources.
+        """Run `coroutine`, which releases resources.
 
-        If the loop is stopped, do nothing. The garbage collector can call this in any thread. In the loop's own thread,
-        this method does not wait."""
+        If the loop is stopped, do nothing. The garbage collector can call this method in any thread. In the loop's own
+        thread, the method does not wait."""
         if threading.current_thread() is not self._thread:
             try:
                 self.run(coroutine)
@@ -101,7 +100,7 @@ class _LoopThread:
             asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def stop(self, *, wait: bool = True) -> None:
-        """Stop the loop. Calling it again is safe. If `wait` is set, return when the thread has ended."""
+        """Stop the loop. If `wait` is set, return when the thread has ended. Repeated calls are safe."""
         with self._lock:
             is_first, self._is_stopped = not self._is_stopped, True
             if is_first and self._process == os.getpid():
@@ -195,8 +194,8 @@ class Client(Waiting[AsyncClient]):
     Arguments, methods and errors are the same as in AsyncClient, but without `await`. `stream` is a generator. To end
     it early, use `contextlib.closing` or its method `close`.
 
-    `close` closes the connections and stops the thread that runs them. So do the end of a `with` block and garbage
-    collection of the client.
+    `close`, the end of a `with` block, and garbage collection of the client each close the connections and stop the
+    client's thread.
 
     Raises:
         ValueError: an argument is invalid.
@@ -274,9 +273,9 @@ class Client(Waiting[AsyncClient]):
         return Window(arguments, self._asynchronous._seconds(arguments.timeout))
 
     def _evaluations(self, window: Window) -> Generator[Evaluation, None, None]:
-        """Same as `map.evaluations`.
+        """See `map.evaluations`.
 
-        The client takes points and moves the progress bar in the caller's thread: points can come from other calls to
+        The client takes points and moves the progress bar in the caller's thread. Points can come from other calls to
         the same client, and notebooks show only the output of their own thread."""
         sent: dict[Future[SendingEnd], Sending] = {}
         ended: SimpleQueue[Future[SendingEnd]] = SimpleQueue()
@@ -313,7 +312,7 @@ class ModelFunction(Waiting[AsyncModelFunction]):
     def __init__(self, client: Client, arguments: FunctionArguments) -> None:
         super().__init__(AsyncModelFunction(client._asynchronous, arguments), client._thread)
         self._client = client
-        """Keeps the client alive, because garbage collection of the client ends its thread."""
+        """Keeps the client alive, because garbage collection of the client stops its thread."""
         self.name = arguments.name
 
     __call__ = _waiting(AsyncModelFunction.__call__)

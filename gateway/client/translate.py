@@ -1,4 +1,4 @@
-"""Conversion between bytes of any protocol and canonical values, without a server. Use it in tests and tools.
+"""Conversion between bytes of any protocol and canonical values, without a server, for tests and tools.
 
     request = decode_request("v2-rest", body, path="/v2/models/double/infer")
     message = encode_request("grps-brpc", request)
@@ -13,18 +13,18 @@ For each protocol, four functions convert messages:
 | `encode_response` | Answer, and the Request | message to a client | a listener |
 
 `encode_error` writes an error for the client. A message is the body alone, without the HTTP headers and without the
-five bytes before a gRPC message. For byte streams (grps-brpc, mip), it is the whole packet. The functions do not adapt
-values to a model: names, datatypes and shapes stay unchanged. If a protocol cannot carry a value, the functions raise
-an error, even if the gateway's bridge could convert the value. Tensors decoded from a protocol without tensor names
-have no names. Name them before you encode them in another protocol.
+five bytes before a gRPC message. For byte streams (grps-brpc, mip), a message is the entire packet. The functions do
+not adapt values to a model: names, datatypes and shapes stay unchanged. If a protocol cannot carry a value, the
+functions raise an error, even if the gateway's bridge could convert the value. Tensors decoded from a protocol without
+tensor names have no names; add names before you encode the tensors in another protocol.
 
 The values have these types (`gateway.core.requests`, `gateway.core.tensors`, `gateway.core.messages`):
 
 - Request: `operation`, `model`, `version`, `id`, `inputs` (Tensor), `outputs` (RequestedOutput), `parameters`.
 - Answer: for an inference, a Response (`outputs`, `model`, `version`, `id`, `parameters`); for the other operations,
   see the docstring of Answer.
-- Tensor: `name`, `datatype`, `shape`, `data` (V2's raw form), and `array`, its elements as a numpy array. `tensor(name,
-  array)` makes a tensor.
+- Tensor: `name`, `datatype`, `shape`, `data` (V2's raw form), and `array`, the elements as a numpy array. `tensor(name,
+  array)` creates a tensor.
 - Message: `method`, `path`, `query`, `headers`, `body`, and, for a response, `status`.
 
 All functions raise DecodeError for malformed bytes. They raise GatewayError for an error that a server reported, for
@@ -88,7 +88,7 @@ def decode_request(
     """Return the request in a client's message.
 
     `path` is the HTTP path without the query, or the gRPC method (`/inference.GRPCInferenceService/ModelInfer`).
-    `model` is the model for clients that send no model name (MIP, GraphPipe at `/`), like a listener's `model`.
+    `model` is the default model for clients that send no model name (MIP, GraphPipe at `/`), like a listener's `model`.
 
     Raises:
         DecodeError: the bytes are malformed.
@@ -148,7 +148,7 @@ def encode_response(protocol: str, answer: Answer, request: Request, translate: 
 
     The format of a response can depend on the request. If `decode_request` read the request in the same protocol, the
     message has the format that the client expects; otherwise it has the simplest format. `translate` contains the
-    settings for NaN and BYTES in JSON.
+    settings that control NaN and BYTES in JSON.
 
     Raises:
         GatewayError: the protocol cannot carry the answer.
@@ -161,8 +161,8 @@ def encode_response(protocol: str, answer: Answer, request: Request, translate: 
 def encode_error(protocol: str, error: GatewayError, request: Request | None = None, body: Buffer = b"") -> Message:
     """Return the message that reports `error` to a client.
 
-    `request` is None if it was malformed. `body` is the client's packet: the error response repeats its identifying
-    numbers. If `body` is empty, the response repeats the numbers of an example packet.
+    `request` is None if it was malformed. `body` is the client's packet, whose identifying numbers the error response
+    repeats. If `body` is empty, the response repeats the numbers of an example packet.
 
     Raises:
         ValueError: the protocol is unknown.
@@ -192,9 +192,9 @@ def _headers(protocol: Protocol, headers: GivenHeaders) -> Headers:
 def _asked_in(protocol: Protocol, request: Request) -> Request:
     """Return `request` as a client of `protocol` would send it.
 
-    If the request came from another protocol, its response is encoded as the response to a single inference (of a
-    derivative, if the protocol supports derivatives), or to the request that a server would get. Responses in packet
-    protocols repeat the identifying numbers of the request's packet."""
+    If the request came from another protocol, its response is encoded as the response to a single inference, to a
+    derivative (if the protocol supports derivatives), or to the request that a server would receive. Responses in
+    packet protocols repeat the identifying numbers of the request's packet."""
     if request.protocol == protocol.name:
         return request
     request = replace(request, origin=None)
@@ -220,7 +220,7 @@ def _reread(protocol: Protocol, request: Request) -> Request:
 
 def _parts(protocol: Protocol, body: Buffer) -> tuple[Buffer, ...]:
     """Return the body split into the parts that transports use: for byte streams, the header and the rest. Raise
-    DecodeError if a packet is incomplete, TypeError if the body is text."""
+    DecodeError if a packet is incomplete, or TypeError if the body is text."""
     _refuse_text(body)
     if not isinstance(protocol.binding, StreamBinding):
         return (body,)

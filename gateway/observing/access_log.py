@@ -1,8 +1,8 @@
-"""The access log: one line for each request, as text for people or as a JSON object.
+"""The access log: one line per request, as human-readable text or as a JSON object.
 
-The log makes lines from a batch of requests in one step (`finished`), collects them for a moment, and passes them to a
-thread that writes them. Whenever that thread wakes up, it takes the interpreter from the event loop, which costs as
-much as hundreds of lines. Therefore, the thread wakes up rarely, and does not make the lines itself."""
+The log renders the lines of a batch of requests in one step (`finished`), collects them briefly, and passes them to a
+thread that writes them. Whenever this thread wakes up, it takes the interpreter from the event loop, which costs as
+much as rendering hundreds of lines. Therefore, the thread wakes up rarely, and does not render the lines itself."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -32,22 +32,20 @@ from gateway.observing.batches import (
 from gateway.observing.line_file import LineWriter
 
 Render: TypeAlias = Callable[[Batch, float], bytes]
-"""A function that makes the lines for a batch of requests. The second argument is the Unix time at which the Records'
+"""A function that renders the lines for a batch of requests. The second argument is the Unix time at which the Records'
 clock was 0."""
 
 GREEN, RED, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 
 LONGEST_SHOWN_NAME = 256
-"""Maximum number of characters that are written of a model name. The limit exists because clients choose model
-names."""
+"""Maximum number of characters of a model name in a line. The limit exists because clients choose model names."""
 
 
 _THOUSANDTHS = [f".{number:03d}Z" for number in range(1000)]
 
 
 def times(batch: Batch, since_1970: float) -> list[str]:
-    """Return the time at which each request ended, in the format of RFC 3339, in UTC with milliseconds, rounded
-    down."""
+    """Return the time at which each request ended, in RFC 3339 format, in UTC, rounded down to milliseconds."""
     seconds, rest = np.divmod((1000 * (since_1970 + batch.numbers[ENDED])).astype(np.int64), 1000)
     thousandths = rest.tolist()
     if (seconds == seconds[0]).all():  # the usual case
@@ -62,8 +60,8 @@ def _date_and_time(second: int) -> str:
 
 
 def json_lines(batch: Batch, since_1970: float) -> bytes:
-    """Return JSON objects. Names in them are encoded once and cached. Values that differ in every request (numbers,
-    addresses and ids, see `request_ids`) contain only characters that JSON does not escape."""
+    """Return lines that are JSON objects. Their names are encoded once and cached. Values that differ in every request
+    (numbers, addresses and ids, see `request_ids`) contain only characters that JSON does not escape."""
     members = {kind: _json_members(kind) for kind in set(batch.kinds)}
     sizes = batch.numbers[BYTES_IN : BYTES_OUT + 1].astype(np.int64)
     queued, upstream, seconds = (np.rint(batch.numbers[row] * 1e6) / 1e3 for row in (QUEUED, UPSTREAM, SECONDS))
@@ -71,7 +69,7 @@ def json_lines(batch: Batch, since_1970: float) -> bytes:
         times(batch, since_1970), batch.ids, batch.clients, map(members.__getitem__, batch.kinds), _texts(sizes[0]),
         _texts(sizes[1]), _texts(queued), _texts(upstream), _texts(seconds),
     )  # fmt: skip
-    # Put together all pieces of all lines, column by column: this needs fewer steps than a format string for each line.
+    # Join all pieces of all lines, column by column, which takes fewer steps than a format string for each line.
     pieces, width = _LINE * len(batch), len(_LINE)
     for at, column in enumerate(columns):
         pieces[2 * at + 1 :: width] = column
@@ -82,11 +80,11 @@ _LINE = [
     '{"time":"', "", '","log":"access","id":"', "", '","client":"', "", '",', "", ',"bytes_in":', "",
     ',"bytes_out":', "", ',"queue_ms":', "", ',"upstream_ms":', "", ',"total_ms":', "", "}\n",
 ]  # fmt: skip
-"""The pieces of a line. Every second piece is replaced by the value of a column."""
+"""The pieces of a line. A column's value replaces every second piece."""
 
 
 def _texts(numbers: NDArray[Any]) -> list[str]:
-    """Return each number as JSON. orjson writes many numbers faster than Python writes one."""
+    """Return each number as JSON. orjson formats many numbers faster than Python formats one."""
     if (numbers == numbers[0]).all():  # such as queue times, which are nearly always 0, and often sizes
         return [orjson.dumps(numbers[0].item()).decode()] * len(numbers)
     written = orjson.dumps(numbers, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -95,7 +93,7 @@ def _texts(numbers: NDArray[Any]) -> list[str]:
 
 @lru_cache(MOST_KINDS)
 def _json_members(kind: RequestKind) -> str:
-    """Return the JSON members that have the same values in many lines."""
+    """Return the JSON members whose values many lines share."""
     # An unpaired surrogate cannot be encoded.
     readable = kind.model[:LONGEST_SHOWN_NAME].encode("utf-8", "backslashreplace").decode()
     values = {name: getattr(kind, name) for name in _SHARED} | {"model": readable}
@@ -119,7 +117,7 @@ def text_lines(batch: Batch, since_1970: float) -> bytes:
 
 
 def coloured_lines(batch: Batch, since_1970: float) -> bytes:
-    """Like `text_lines`, colored for a terminal: green for successful requests, red for others."""
+    """Return the same lines as `text_lines`, colored for a terminal: green for successful requests, red for others."""
     told = zip(times(batch, since_1970), batch.kinds, _formatted(batch), strict=True)
     lines = [f"{time} access {_colour(kind)}{kind.status}{PLAIN} {rest}" for time, kind, rest in told]
     return "".join(lines).encode()
@@ -147,7 +145,7 @@ def _formatted(batch: Batch) -> Iterator[str]:
 
 @lru_cache(MOST_KINDS)
 def _names(kind: RequestKind) -> str:
-    """Return the fields of a line that have the same values in many lines."""
+    """Return the fields of a line whose values many lines share."""
     told = {
         "reason": kind.reason, "operation": kind.operation, "model": kind.model[:LONGEST_SHOWN_NAME],
         "listener": kind.listener, "in": kind.in_protocol, "route": kind.route, "backend": kind.backend,
@@ -157,31 +155,30 @@ def _names(kind: RequestKind) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return a name without characters that could be mistaken for another field, another line, or a terminal
-    command."""
+    """Return a name without characters that could look like another field, another line, or a terminal command."""
     is_plain = name.isprintable() and name.isascii() and not (" " in name or '"' in name)
     return name if is_plain else ascii(name)
 
 
 PROBES = frozenset({"live", "ready", "health"})
-"""The operations that check the gateway's state periodically, without a route."""
+"""The operations that clients call periodically to check the gateway's state, without a route."""
 MOST_PROBES = 1024
 """Maximum number of combinations of client, listener and operation whose last probe result is stored."""
 
 
 COLLECT_SECONDS = 0.1
-"""Maximum time for which lines are collected, in seconds."""
+"""Maximum time for which the log collects lines, in seconds."""
 MOST_COLLECTED = 2**20
-"""Maximum bytes of collected lines. Larger amounts are passed on immediately."""
+"""Maximum bytes of collected lines. The log passes larger amounts on immediately."""
 
 
 class AccessLog:
     """Writes a line for each record.
 
-    - `sample`: the fraction of successful requests that get a line. All failed requests get one.
+    - `sample`: the fraction of successful requests that get a line. Each failed request gets a line.
 
-    For a client that sends PROBES, only the first probe gets a line, and every probe whose result differs from the
-    previous one.
+    For a client that sends PROBES, only the first probe and each probe whose result differs from the previous result
+    get a line.
     """
 
     def __init__(self, writer: LineWriter, render: Render, sample: float = 1.0) -> None:
@@ -230,7 +227,7 @@ class AccessLog:
         return kind.status != OK or kind.code >= 400 or random() < self._sample
 
     def _is_news(self, probe: RequestKind, client: str) -> bool:
-        """Return True if the result of `probe` differs from the client's previous probe."""
+        """Return True if the result of `probe` differs from the result of the client's previous probe."""
         host = client.rpartition(":")[0]
         key, outcome = (
             (host, probe.listener, probe.in_protocol, probe.operation),

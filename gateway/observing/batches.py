@@ -1,8 +1,8 @@
 """Completed requests in batches, which `finished` builds for the log, the metrics and the counters. Values that several
-requests have in common are processed once; measurements are stored as columns of numbers.
+requests share are processed once; measurements are stored as columns of numbers.
 
-A Record is read when its request ends, while it is still in the processor's caches, and then released. Building a batch
-executes no Python statement per request, because slices, `chain` and `struct` are implemented in C.
+Each Record is read when its request ends, while the Record is still in the processor's caches, and is then released.
+Building a batch executes no Python statement per request, because slices, `chain` and `struct` are implemented in C.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,15 +18,16 @@ from numpy.typing import NDArray
 from gateway.core.record import Record
 
 MOST_KINDS = 4096
-"""Maximum number of cached kinds. Clients choose model names, so the number of kinds would otherwise be unlimited."""
+"""Maximum number of cached kinds. Without this limit, the number of kinds would be unlimited, because clients choose
+model names."""
 
 SECONDS, DECODE, ENCODE, UPSTREAM, QUEUED, BYTES_IN, BYTES_OUT, RETRIES, ENDED = range(9)
 """The rows of `Batch.numbers`: `Record.seconds`, and the fields of the same names."""
 
 
 class RequestKind(Struct, eq=False):
-    """The fields of Records that are not measurements and that many requests have in common, in the order of the fields
-    of Record. Each combination of values has one object, so objects can be compared and looked up by identity."""
+    """The fields of Records that are not measurements and that many requests share, in the order of Record's fields.
+    Each combination of values has one object, so objects can be compared and looked up by identity."""
 
     listener: str
     in_protocol: str
@@ -57,7 +58,7 @@ kind_with: Mapping[tuple[Any, ...], RequestKind] = _Kinds()
 """A function that returns the RequestKind with these values."""
 
 read: Callable[[Record], tuple[Any, ...]] = astuple
-"""A function that returns the fields of a Record, in their order."""
+"""A function that returns the fields of a Record, in the order of their declaration."""
 
 _fields = Record.__struct_fields__
 KIND = slice(_fields.index("read_for") + 1)
@@ -80,8 +81,8 @@ class Batch:
     __slots__ = ("clients", "ids", "kinds", "losses", "numbers")
 
     def __init__(self, kinds: Sequence[RequestKind], own: list[Any]) -> None:
-        """Create a batch from the kind of each request (at least one), and from the fields in OWN, one request after
-        the other."""
+        """Create a batch of one or more requests from the kind of each request, and from the OWN fields of one request
+        after another."""
         self.kinds = kinds
         self.ids: Sequence[str] = own[_ID::WIDTH]
         self.clients: Sequence[str] = own[_CLIENT::WIDTH]

@@ -1,5 +1,5 @@
-"""Send batches of spans to a collector by OTLP over HTTP (the OpenTelemetry Protocol, section "OTLP/HTTP"). Batches are
-sent again after errors that the protocol calls retryable. Needs the extra `tracing`."""
+"""Send batches of spans to a collector by OTLP over HTTP (the OpenTelemetry Protocol, section "OTLP/HTTP"), and send a
+batch again after errors that the protocol calls retryable. This module requires the extra `tracing`."""
 
 import gzip
 from collections.abc import Mapping
@@ -12,25 +12,26 @@ import requests
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
 """The statuses after which a batch can be sent again."""
 _FIRST_PAUSE = 1.0
-"""Seconds before the second attempt; the delay doubles before each additional attempt, unless the collector specifies
-another delay."""
+"""Seconds before the second attempt. The delay doubles before each further attempt, unless the collector specifies a
+delay."""
 _LEVEL = 3
-"""The gzip level. The default level would take twice as long and save only 7% of the bytes."""
+"""The gzip level. The default level takes twice as long and saves only 7% of the bytes."""
 _LONGEST_REASON = 100
-"""Maximum number of reported characters of a status line's reason phrase."""
+"""Maximum number of characters of a status line's reason phrase in a report."""
 _MOST_READ = 2**16
 """Maximum number of bytes to read of a response. The content is ignored."""
 
 
 def compressed(batch: bytes) -> bytes:
-    """Return a batch in compressed form."""
+    """Return a batch, compressed."""
     return gzip.compress(batch, _LEVEL)
 
 
 class Collector:
     """The collector at `url`. Use it in one thread at a time.
 
-    `headers` are the headers of each request. `timeout` is the time limit for all attempts of a batch, in seconds."""
+    `headers` contains the headers of each request. `timeout` is the time limit for all attempts to send a batch, in
+    seconds."""
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
         self._url = url
@@ -39,8 +40,7 @@ class Collector:
         self._session.headers.update({**headers, "Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"})
 
     def send(self, batch: bytes) -> str:
-        """Send a batch. Return a message that explains why the collector did not accept the batch, or an empty
-        string."""
+        """Send a batch. Return the reason if the collector did not accept the batch, or an empty string."""
         body, until, pause = compressed(batch), monotonic() + self._timeout, _FIRST_PAUSE
         while True:
             why_not, wanted = self._try(body, until - monotonic())
@@ -53,9 +53,8 @@ class Collector:
             pause *= 2
 
     def _try(self, body: bytes, seconds: float) -> tuple[str, float | None]:
-        """Return a message that explains why the collector did not accept the batch, or an empty string. Also return
-        the seconds before another attempt: 0 if the response does not specify them, None if there must be no other
-        attempt."""
+        """Return the reason if the collector did not accept the batch, or an empty string. Also return the seconds
+        before another attempt: 0 if the response does not specify a delay, None if the batch must not be sent again."""
         try:
             with (
                 self._session.post(

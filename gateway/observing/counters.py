@@ -1,4 +1,4 @@
-"""Counters of requests and the last errors, for the status API and the console."""
+"""Request counters and the last errors, for the status API and the console."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ from gateway.observing.stages import StageSums, stage_sums
 MOST_ERRORS = 20
 """Maximum number of stored errors."""
 MOST_PATHS = 10_000
-"""Maximum number of separately counted paths, because discovery can add any number of endpoints, while the
+"""Maximum number of separately counted paths. The limit exists because discovery can add any number of endpoints; the
 configuration limits all other parts of a path. Requests on additional paths are counted without their endpoint."""
 
 LATENCY_BOUNDS = tuple(round(1e-4 * 10 ** (step / 5), 7) for step in range(31))
@@ -30,18 +30,18 @@ _BOUNDS = np.array(LATENCY_BOUNDS)
 _BUCKETS = len(LATENCY_BOUNDS) + 1
 
 Place: TypeAlias = tuple[str, str, str, str]
-"""Listener, route, backend and endpoint. A name is empty if the request did not reach that part. Calls of graph steps
-have no listener: they count for the backend. The request for the graph itself counts for the listener and the graph's
-route, without a backend."""
+"""The listener, route, backend and endpoint of a request. A name is empty if the request did not reach this part. Calls
+of graph steps have no listener and count for the backend. The request for the graph itself counts for the listener and
+the graph's route, without a backend."""
 
 
 @frozen
 class RequestError:
-    """A request that ended with an error, in the format of the status API. The error message is left out, because it
-    could contain request data. The log contains more details under the same request id."""
+    """A request that ended with an error, in the format of the status API. The object omits the error message, because
+    the message could contain request data. The log contains more details under the same request id."""
 
     at: datetime
-    """In UTC."""
+    """The time of the error, in UTC."""
     request_id: str
     listener: str
     operation: str
@@ -50,7 +50,7 @@ class RequestError:
     route: str
     backend: str
     endpoint: str
-    """The endpoint of the last attempt; empty if there was none."""
+    """The endpoint of the last attempt; empty if no attempt was made."""
     status: str
     reason: str
     fault: Fault
@@ -59,8 +59,8 @@ class RequestError:
 
 @frozen
 class RequestCounts:
-    """Numbers of requests since the gateway started. `by_status` counts all requests. `failed` counts the errors that a
-    server caused, and `rejected` the errors that the caller caused."""
+    """Numbers of requests since the gateway started. `by_status` counts all requests. `failed` counts errors caused by
+    a server, and `rejected` counts errors caused by the caller."""
 
     by_status: Mapping[str, int] = field(default_factory=dict)
     failed: int = 0
@@ -81,9 +81,9 @@ class CountedPath:
 
     - `place`: the path.
     - `succeeded`: the number of requests without an error.
-    - `rejected`: the number of errors that the caller caused, by status.
-    - `failed`: the number of errors that a server caused, by status.
-    - `latencies`: the number of requests in each bucket of LATENCY_BOUNDS, and in a last bucket for larger latencies.
+    - `rejected`: the number of errors caused by the caller, by status.
+    - `failed`: the number of errors caused by a server, by status.
+    - `latencies`: the number of requests in each bucket of LATENCY_BOUNDS, plus a last bucket for larger latencies.
     - `stages`: the total time of the requests in each stage.
     - `changed`: the time at which the last request ended, on the clock `time.monotonic`.
     """
@@ -123,7 +123,7 @@ class Counters:
 
     def _begin(self) -> None:
         self.errors = 0
-        """The number of all requests that ended with an error."""
+        """The total number of requests that ended with an error."""
         self._paths: dict[Place, CountedPath] = {}
         self._of_listener: defaultdict[str, list[CountedPath]] = defaultdict(list)
         self._of_backend: defaultdict[str, list[CountedPath]] = defaultdict(list)
@@ -194,11 +194,11 @@ class Counters:
         return path
 
     def paths(self, since: float = 0.0) -> Iterable[CountedPath]:
-        """Return the paths on which a request has ended since this time on the clock `time.monotonic`."""
+        """Return the paths on which a request has ended since the given time on the clock `time.monotonic`."""
         return [each for each in self._paths.values() if each.changed >= since]
 
     def news(self) -> list[CountedPath]:
-        """Return the counts since the last call, for each path on which a request has ended."""
+        """Return the counts since the last call of this method, for each path on which a request has ended."""
         changed, self._changed = self._changed, set()
         return [each.news() for each in changed]
 
@@ -216,8 +216,9 @@ class Counters:
 
 
 def _is_listed(kind: RequestKind) -> bool:
-    """Return True if the list of errors includes requests of this kind. The list includes a failed step, because only
-    that entry contains the backend and the endpoint, but not a step that was cancelled with its graph."""
+    """Return True if the list of errors includes requests of this kind. The list includes failed graph steps, because
+    only their entries contain the backend and the endpoint. It does not include steps that were cancelled with their
+    graph."""
     return kind.status != OK and bool(kind.listener or kind.status != Status.CANCELLED.name)
 
 

@@ -15,7 +15,7 @@ UNITS = ("seconds", "bytes")
 @frozen
 class Family:
     """One metric. `name` is the metric's name in queries. A counter's name ends in `_total`; queries for a histogram
-    append `_bucket`, `_count` or `_sum`. A unit comes at the end of the name, before `_total`."""
+    append `_bucket`, `_count` or `_sum`. The unit, if any, is at the end of the name, before `_total`."""
 
     name: str
     kind: Kind

@@ -1,6 +1,6 @@
 """The party that caused an error. The caller is at fault if the request is invalid, forbidden or over a limit.
-Otherwise, a server is at fault: the model server or the gateway itself. Caller errors say nothing about the health of
-servers."""
+Otherwise, a server is at fault: the model server or the gateway itself. Caller errors do not indicate server
+problems."""
 
 from functools import cache
 from typing import Literal, TypeAlias

@@ -1,5 +1,5 @@
-"""Passes completed requests to their readers: the access log, the metrics and the status.
-`gateway/assembly/observing.py` connects the readers."""
+"""Passes completed requests to the readers: the access log, the metrics and the status. `gateway/assembly/observing.py`
+connects the readers."""
 
 import asyncio
 import logging
@@ -13,15 +13,16 @@ from gateway.observing.batches import KIND, OWN, WIDTH, Batch, RequestKind, kind
 log = logging.getLogger(__name__)
 
 BATCH = 512
-"""Maximum number of requests in a batch. Most work on a batch takes the same time for any size: with batches a quarter
-as large, each request would cost 1.5 times as much. Larger batches would block the event loop for too long. With this
-size, each reader needs less than 0.5 ms per batch, and each reader reads in a different iteration of the loop."""
+"""Maximum number of requests in a batch. Most of the work on a batch takes the same time for any batch size: with
+batches a quarter as large, each request would cost 1.5 times as much. Larger batches would block the event loop for too
+long. With this size, each reader needs less than 0.5 ms per batch, and each reader reads in a different iteration of
+the loop."""
 SECONDS = 0.1
 """Maximum time that a completed request waits to be read, in seconds."""
 
 _FIRST_OR_FULL = frozenset({1, BATCH})
-"""The numbers of collected requests that start a timer or end a batch. The collector reaches both numbers exactly,
-because requests arrive one at a time, and a full list is replaced first."""
+"""The numbers of collected requests that start a timer or end a batch. Both numbers are reached exactly, because
+requests arrive one at a time, and a full list is replaced before the next request is added."""
 _NOT_READ = (None,) * WIDTH
 
 Reader: TypeAlias = Callable[[Batch], None]
@@ -29,20 +30,19 @@ Reader: TypeAlias = Callable[[Batch], None]
 
 
 class FinishedRecords:
-    """Collects completed requests, and passes them to `readers` in batches, after SECONDS or after BATCH requests. In a
-    batch, a request costs half as much as alone, and no response waits for the readers."""
+    """Collects completed requests, and passes them to `readers` in batches, after SECONDS or after BATCH requests. A
+    request in a batch costs half as much as a request on its own, and no response waits for the readers."""
 
     def __init__(self) -> None:
         self.readers: list[Reader] = []
         self._kinds: list[Any] = []
         self._own: list[Any] = []
-        """The RequestKind of each request, and its fields in OWN, one request after the other; None for requests in
-        `_failed`."""
+        """The RequestKind and the OWN fields of one request after another; None for requests in `_failed`."""
         self._failed: list[tuple[int, Record]] = []
-        """Failed requests, with their positions. The requests are read later, because if the client disconnects, the
-        duration of its call is recorded after the call's end."""
+        """Failed requests, with their positions. These requests are read later, because if the client disconnects, the
+        duration of its call is recorded only after the call's end."""
         self._unread: deque[tuple[Reader, Batch]] = deque()
-        """The unread batches with the readers that have not read them, in order."""
+        """The unread batches, each with the readers that have not read it, in order."""
         self._is_timed = False
         """True if a timer is running that will pass on the collected requests."""
         self._has_turn = False
@@ -65,7 +65,7 @@ class FinishedRecords:
     def _first_or_full(self) -> None:
         if len(self._kinds) >= BATCH:
             full = self._collected()
-            self._read_all()  # so at most two batches are kept, however long an iteration takes
+            self._read_all()  # so at most two batches are kept, regardless of how long an iteration takes
             self._to_read(*full)
             self._plan_turn()
         elif not self._is_timed:
@@ -77,7 +77,7 @@ class FinishedRecords:
         self.flush()
 
     def _plan_turn(self) -> None:
-        """If a batch is unread, have one reader read it in the next iteration of the loop."""
+        """If a batch is unread, schedule one reader to read it in the next iteration of the loop."""
         if self._unread and not self._has_turn:
             self._has_turn = True
             asyncio.get_running_loop().call_soon(self._take_turn)
@@ -104,7 +104,8 @@ class FinishedRecords:
         return kinds, own
 
     def _to_read(self, kinds: list[RequestKind], own: list[Any]) -> None:
-        """Queue a batch for the readers. Log errors, so they do not affect the response to the last request."""
+        """Queue a batch for the readers. Log errors instead of raising them, so they do not affect the response to the
+        last request."""
         if not kinds:
             return
         try:

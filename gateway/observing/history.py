@@ -16,33 +16,34 @@ STEP = 10.0
 STEPS = 360
 """Number of stored steps, which cover an hour."""
 MOST_SERIES = 256
-"""Maximum number of gateway parts with their own history, which takes 17 KB each; limited because reloads can add any
-number of names. Additional parts count only in the history of the whole gateway."""
+"""Maximum number of gateway parts with their own history. Each history takes 17 KB, and reloads can add any number of
+names. Additional parts count only in the history of the entire gateway."""
 
 Part: TypeAlias = tuple[str, str]
 """A part of the gateway: `listener`, `route` or `backend`, and its name."""
 ALL: Part = ("", "")
-"""The whole gateway."""
+"""The entire gateway."""
 
 REQUESTS, ERRORS, IN_FLIGHT, WAITING, MEDIAN, P95, P99, STAGE = range(8)
-"""The rows of a series. The rows from STAGE on are the mean times in each of STAGES. The rows from MEDIAN on, which are
-three latencies and the times of the stages, are in seconds, and NaN if no request has ended."""
+"""The rows of a series. The rows from STAGE on contain the mean time in each of STAGES. The rows from MEDIAN on (three
+latencies and the stage times) are in seconds, or NaN if no request has ended."""
 ROWS = STAGE + len(STAGES)
 
 
 class PartLoad(NamedTuple):
-    """The numbers of a part's requests at one moment: `in_flight`, and for backends also `waiting` for a free slot."""
+    """The numbers of a part's requests at one moment: requests `in_flight`, and, for backends, requests `waiting` for a
+    free slot."""
 
     in_flight: int
     waiting: int
 
 
 class Steps(NamedTuple):
-    """The history of a part, with one value per step, the oldest first.
+    """The history of a part, with one value per step, oldest first.
 
     - `times`: the Unix times of the ends of the steps.
     - `seconds`: the lengths of the steps. A step is longer than STEP if the process was too busy to end it in time.
-    - `values`: FP32[12, steps]; the rows are REQUESTS to STAGE, and one row per stage.
+    - `values`: FP32[12, steps], with the rows REQUESTS to P99, and then one row per stage.
     """
 
     times: NDArray[np.float64]
@@ -64,7 +65,7 @@ class History:
         """The highest loads of each part in the current step."""
 
     def observe(self, loads: Mapping[Part, PartLoad]) -> None:
-        """Record the current loads of parts. The history stores each part's maximum in a step."""
+        """Record the current loads of parts. The history stores each part's maximum load in a step."""
         for part, load in loads.items():
             before = self._peaks.get(part, load)
             self._peaks[part] = PartLoad(max(before.in_flight, load.in_flight), max(before.waiting, load.waiting))
@@ -86,7 +87,7 @@ class History:
             del self._series[part]
 
     def steps(self, part: Part = ALL) -> Steps:
-        """Return the history of a part. For a part without requests, it consists of zeros."""
+        """Return the history of a part. For a part without requests, the history consists of zeros."""
         order = np.arange(max(0, self._ended - STEPS), self._ended) % STEPS
         series = self._series.get(part)
         return Steps(self._times[order], self._seconds[order], (_nothing() if series is None else series)[:, order])
@@ -107,7 +108,7 @@ class _Sum:
 
 
 def _sums(counted: Iterable[CountedPath]) -> dict[Part, _Sum]:
-    """Return the counts, summed up by part."""
+    """Return the sums of the counts, by part."""
     found: dict[Part, _Sum] = {}
     for path in counted:
         listener, route, backend, _ = path.place
@@ -139,8 +140,8 @@ def _is_empty(series: NDArray[np.float32]) -> bool:
 
 def quantile(latencies: Sequence[int], part: float) -> float:
     """Return the latency, in seconds, that this fraction (`part`) of the requests did not exceed. The result is an
-    estimate within the correct bucket of LATENCY_BOUNDS. Return NaN without requests, and the last bound if the latency
-    is above it."""
+    estimate within the correct bucket of LATENCY_BOUNDS. Without requests, the result is NaN. If the latency exceeds
+    the last bound, the result is the last bound."""
     wanted = part * sum(latencies)
     if not wanted:
         return math.nan

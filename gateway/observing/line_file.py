@@ -1,5 +1,5 @@
-"""A file or a standard stream that receives only complete lines (LineFile), and a thread that writes lines there, so a
-full pipe or a slow disk never blocks the event loop (LineWriter)."""
+"""A file or a standard stream that receives only complete lines (LineFile), and a thread that writes lines there
+(LineWriter), so a full pipe or a slow disk never blocks the event loop."""
 
 import logging
 import os
@@ -18,7 +18,8 @@ STANDARD = {"stdout": 1, "stderr": 2}
 
 
 class LineFile:
-    """The file at `path`, in append mode, or `stdout` or `stderr`. Use it in one thread, except `reopen`.
+    """The file at `path`, in append mode, or `stdout` or `stderr`. Use a LineFile in one thread; only `reopen` is
+    thread-safe.
 
     Raises:
         OSError: the file cannot be opened.
@@ -31,8 +32,8 @@ class LineFile:
         self._file = _opened(path)
         self._is_to_reopen = False
         self._is_torn = False
-        """True if the file ends with an incomplete line that cannot be cut off. The next write then starts with a line
-        end."""
+        """True if the file ends with an incomplete line that cannot be cut off. The next write then starts with a
+        newline."""
 
     @property
     def has_colours(self) -> bool:
@@ -44,8 +45,8 @@ class LineFile:
         self._is_to_reopen = self.path not in STANDARD
 
     def write(self, text: bytes) -> None:
-        """Write complete lines, and record their number. If writing fails, cut off the incomplete line. If that is
-        impossible (in a pipe, or if another process has written more lines), end the line before the next write.
+        """Write complete lines, and record their number. If writing fails, cut off the incomplete line. If cutting is
+        impossible (in a pipe, or after another process has written more lines), end the line before the next write.
 
         Raises:
             OSError: the lines cannot be written, or the file cannot be reopened.
@@ -87,7 +88,7 @@ def _opened(path: str) -> int:
 
 
 def _write(file: int, data: Buffer) -> int:
-    """Write some of the bytes, and return how many."""
+    """Write as many bytes as possible with one call, and return their number."""
     while True:
         try:
             return os.write(file, data)
@@ -96,8 +97,8 @@ def _write(file: int, data: Buffer) -> int:
 
 
 def _is_cut_off(file: int, size: int) -> bool:
-    """Cut off the last `size` written bytes if they are at the end of a regular file. Return True if that was
-    possible."""
+    """Cut off the last `size` written bytes if they are at the end of a regular file. Return True if they were cut
+    off."""
     try:
         end = os.lseek(file, 0, os.SEEK_CUR)
         if end != os.fstat(file).st_size:
@@ -121,13 +122,13 @@ class LineWriter:
 
     def __init__(self, path: str) -> None:
         self.dropped = 0
-        """Number of lines that the writer lost because too many were waiting, or because writing failed."""
+        """Number of lines lost because too many were waiting, or because writing failed."""
         self._file = LineFile(path)
         self._waiting = 0
         self._batches: SimpleQueue[tuple[bytes, int] | None] = SimpleQueue()
         self._is_closed = False
         self._too_many = 0
-        """Number of lines that were dropped because too many were waiting, and that the log does not report yet."""
+        """Number of lines dropped because too many were waiting, and not yet reported in the log."""
         self._lines = LogLimit(log)
         self._thread: threading.Thread | None = None
 
@@ -137,7 +138,7 @@ class LineWriter:
         return self._file.has_colours
 
     def write(self, text: bytes, lines: int) -> None:
-        """Write `text`, which contains this number of `lines`, soon. Does not block."""
+        """Schedule the writing of `text`, which contains this number of `lines`, without blocking."""
         if self._is_closed or self._waiting + lines > MOST_WAITING:
             # The writer's thread logs the loss, because standard error could be the blocked stream.
             self.dropped += lines

@@ -1,11 +1,11 @@
-"""Make OpenTelemetry spans from completed Records.
+"""Create OpenTelemetry spans from completed Records.
 
 Names and attributes follow OpenTelemetry's semantic conventions for HTTP and RPC; names that are not in the conventions
 begin with `gateway.`.
 
 The protobuf messages (opentelemetry/proto/trace/v1/trace.proto and its imports) are written field by field.
-OpenTelemetry's own package creates an object for each attribute, so a traced request would take four times as long.
-Most attributes are the same in many spans, so their bytes are cached."""
+OpenTelemetry's own package creates an object for each attribute, and would make a traced request take four times as
+long. Most attributes are the same in many spans, so their bytes are cached."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ _LONGEST_KEPT = 256
 """Maximum length of a cached string, in characters."""
 _INT64 = 2**64 - 1
 
-# Field numbers, as keys. Numbers of fixed width are of wire type 1 (I64) or 5 (I32), others 0 (VARINT) or 2 (LENGTH).
+# Field numbers, as keys. Fixed-width numbers have wire type 1 (I64) or 5 (I32), other fields 0 (VARINT) or 2 (LENGTH).
 _RESOURCE_SPANS = _RESOURCE = _SCOPE = key(1)
 _SCOPE_SPANS = _SPANS = key(2)
 _RESOURCE_ATTRIBUTES = _NAME_OF_SCOPE = key(1)
@@ -46,8 +46,8 @@ _STRING, _BOOL, _INT, _DOUBLE = key(1), varint(2 << 3), varint(3 << 3), varint(4
 _STATUS_TEXT, _STATUS_ERROR = key(2), varint(3 << 3) + varint(2)
 
 _KNOWS_WHETHER_REMOTE, _IS_REMOTE = 0x100, 0x200
-"""Values of `SpanFlags`: it is known whether the parent span is in another process, and the parent span is in another
-process."""
+"""Values of `SpanFlags`. The first states that the second is meaningful; the second states that the parent span is in
+another process."""
 
 
 def span(
@@ -85,7 +85,7 @@ def span(
 
 
 def request(resource: Mapping[str, Value], scope: str, version: str, spans: Iterable[bytes]) -> bytes:
-    """Return the message `ExportTraceServiceRequest`: the spans of one resource and one instrumentation scope."""
+    """Return the message `ExportTraceServiceRequest`, with the spans of one resource and one instrumentation scope."""
     described = b"".join(_sized(_RESOURCE_ATTRIBUTES, _key_value(name, each)) for name, each in resource.items())
     named = _sized(_NAME_OF_SCOPE, _encoded(scope)) + _sized(_VERSION_OF_SCOPE, _encoded(version))
     of_scope = b"".join((_sized(_SCOPE, named), *(_sized(_SPANS, each) for each in spans)))
@@ -93,7 +93,7 @@ def request(resource: Mapping[str, Value], scope: str, version: str, spans: Iter
 
 
 def attribute(name: str, value: Value) -> bytes:
-    """Return the field `attributes` of a span with one attribute."""
+    """Return a span's field `attributes` with one attribute."""
     if isinstance(value, str) and len(value) > _LONGEST_KEPT:
         return _sized(_ATTRIBUTES, _key_value(name, value))
     return _kept(name, value)
@@ -129,7 +129,7 @@ SCOPE = "gateway"
 """The name of the instrumentation scope."""
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
-"""The allowed values of `http.request.method`. For requests without a method, or with another method, the value is
+"""The allowed values of `http.request.method`. For requests without a method, or with a different method, the value is
 _OTHER."""
 
 _SERVER_FAULTS = frozenset(
@@ -143,8 +143,8 @@ _SERVER_FAULTS = frozenset(
 
 
 class OtlpExporter:
-    """Exports spans with `send`, a function that takes an ExportTraceServiceRequest and returns the reason if the
-    export failed.
+    """Exports spans with `send`, a function that takes an ExportTraceServiceRequest and, if the export fails, returns
+    the reason.
 
     `service` and `version` are the resource's `service.name` and `service.version`."""
 
@@ -159,15 +159,15 @@ class OtlpExporter:
         }
 
     def __call__(self, records: Sequence[Record]) -> str:
-        """Send the spans of `records`. Return a message that explains why the spans were not accepted, or an empty
-        string."""
+        """Send the spans of `records`. Return the reason if the spans were not accepted, or an empty string."""
         spans = (span for record in records for span in _spans(record))
         return self._send(request(self._resource, SCOPE, self._version, spans))
 
 
 def _of_environment(text: str) -> dict[str, str]:
-    """Return the attributes in a percent-encoded list `NAME=VALUE,NAME=VALUE`, the format of OTEL_RESOURCE_ATTRIBUTES
-    (OpenTelemetry specification, "Specifying resource information via an environment variable")."""
+    """Return the attributes in a percent-encoded list `NAME=VALUE,NAME=VALUE`, which is the format of
+    OTEL_RESOURCE_ATTRIBUTES (OpenTelemetry specification, "Specifying resource information via an environment
+    variable")."""
     pairs = (each.partition("=") for each in text.split(",") if "=" in each)
     return {unquote(name.strip()): unquote(value.strip()) for name, _, value in pairs}
 
@@ -180,7 +180,7 @@ def _spans(record: Record) -> Iterator[bytes]:
     since_epoch = time() - monotonic()
     root, *parts = record.events
     root.ended = record.ended
-    # The event loop's clock, which measures some of these times, can be some milliseconds behind.
+    # The event loop's clock, which measures some of these times, can lag by a few milliseconds.
     root.began = min([root.began, *(each.began for each in parts)])
     began, ended = root.began + since_epoch, root.ended + since_epoch
     if root.name == MIRROR_SPAN:
@@ -225,7 +225,7 @@ def _call_name(facts: Mapping[str, object], record: Record) -> str:
     if facts.get("transport") == "http" and "method" in facts:
         return str(
             facts["method"]
-        )  # by the conventions, the name of a client span contains no path, because the number of paths is unlimited
+        )  # in the conventions, a client span's name contains no path, because the number of paths is unlimited
     return f"{record.operation or 'request'} {facts.get('protocol', '')}".strip()
 
 
@@ -292,7 +292,7 @@ def _of_try(span: Span) -> Attributes:
 
 
 def _server(endpoint: str, *, is_secure: bool) -> Attributes:
-    """Return `server.address` and `server.port` of an endpoint: an address `host:port`, a URL or a socket path."""
+    """Return `server.address` and `server.port` for an endpoint, which is `host:port`, a URL or a socket path."""
     if endpoint.startswith("unix:"):
         return {"server.address": endpoint.removeprefix("unix:").removeprefix("//")}
     scheme, _, rest = endpoint.rpartition("://")
@@ -312,8 +312,8 @@ def _url(facts: Mapping[str, object]) -> str:
 
 
 def _is_http_error(span: Span) -> bool:
-    """Return True if `span` is an attempt to which the server responded with an HTTP error, even if the gateway does
-    not decode the error."""
+    """Return True if `span` is an attempt for which the server returned an HTTP error, even if the gateway does not
+    decode the error."""
     status = span.facts.get("status")
     return span.facts.get("transport") == "http" and isinstance(status, int) and status >= 400
 

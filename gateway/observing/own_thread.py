@@ -1,4 +1,4 @@
-"""Run work that might never end in a thread. The process does not wait for such threads when it exits."""
+"""Run work that might never end, in a thread for which the process does not wait when it exits."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 
 async def in_own_thread(name: str, work: Callable[[], T]) -> T:
-    """Run `work` in a thread called `name`; return its result or raise its exception. If the caller is cancelled, the
-    thread continues, and its result is ignored."""
+    """Run `work` in a thread called `name`, and return its result or raise its exception. If the caller is cancelled,
+    the thread continues, and its result is ignored."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 

@@ -1,6 +1,6 @@
 """The last requests, for the console: the data of the access log, in bounded memory.
 
-Requests are stored in the batches in which they arrive, so storing a batch costs the same for any number of requests.
+Requests stay in the batches in which they arrive, so storing a batch costs the same for any number of requests.
 """
 
 from collections import Counter, deque
@@ -27,18 +27,18 @@ from gateway.observing.batches import (
 )
 
 MOST_RECENT = 1000
-"""Maximum number of stored requests, and of stored failed requests. Batches are not split, so up to 511 more requests
-can be stored. 1000 requests that each have their own values take 0.8 MB, or 5 MB with the longest names that clients
-can choose."""
+"""Maximum number of stored requests, and of stored failed requests. Batches are not split, so up to 511 additional
+requests can be stored. If all values differ, 1000 requests take 0.8 MB, or 5 MB with the longest names that clients can
+choose."""
 
 
 class RecentRequest(Struct, frozen=True):
     """A completed request. Like the access log, it contains no header values, keys, tensors or error messages.
 
     `ended` is on the clock `time.monotonic`. `seconds` is the time from the request's arrival to the end of the
-    response; `queued` and `upstream` are the parts of this time that were spent in backend queues and in calls to
-    endpoints. `client` is `host:port`. `losses` lists the information that a conversion lost. The other fields are the
-    same as in a Record."""
+    response; `queued` and `upstream` are the parts of this time spent in backend queues and in calls to endpoints.
+    `client` is `host:port`. `losses` lists the information that a conversion lost. The other fields are the same as in
+    a Record."""
 
     kind: RequestKind
     id: str
@@ -59,8 +59,8 @@ class RecentRequest(Struct, frozen=True):
 
 
 class RecentRequests:
-    """The last MOST_RECENT requests, and separately the last MOST_RECENT failed requests, which successful requests
-    therefore do not push out. Successful probes are left out. The last MOST_RECENT calls of graph steps are stored
+    """The last MOST_RECENT requests, without successful probes. The last MOST_RECENT failed requests are stored
+    separately, so successful requests do not push them out. The last MOST_RECENT calls of graph steps are also stored
     separately."""
 
     def __init__(
@@ -107,8 +107,8 @@ class RecentRequests:
         self, is_wanted: Callable[[RequestKind], bool], *, with_steps: bool = False
     ) -> tuple[Counter[RequestKind], NDArray[np.float64]]:
         """Return the number of requests of each wanted kind among the last MOST_RECENT requests, and their measurements
-        as in `Batch.numbers`. Older failed requests are left out, because failures would otherwise seem too frequent.
-        If `with_steps` is set, include the last calls of graph steps."""
+        as in `Batch.numbers`. Omit older failed requests, because failures would otherwise seem too frequent. If
+        `with_steps` is set, include the last calls of graph steps."""
         kinds: Counter[RequestKind] = Counter()
         found = [np.empty((ENDED + 1, 0))]
         for batch in (*self._all.batches, *(self._steps.batches if with_steps else ())):

@@ -1,5 +1,5 @@
 """Create a Record for each request on a listener, with the client's request id or a new one.
-`gateway/assembly/observing.py` makes a Recording for each listener."""
+`gateway/assembly/observing.py` creates a Recording for each listener."""
 
 import os
 import re
@@ -19,7 +19,7 @@ from gateway.core.transport import StartRecord
 ID, TRACE = ID_HEADER.encode(), TRACE_HEADER.encode()
 
 _SANE = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-"""The pattern of accepted ids: UUIDs, ULIDs, base64 and proxies' ids use only these characters. The gateway copies
+"""The pattern of accepted ids. UUIDs, ULIDs, base64 and proxies' ids use only these characters. The gateway copies
 accepted ids into logs and headers unchanged."""
 
 # W3C Trace Context, section 3.2: version, trace id, parent id, flags. Later versions can contain more after the flags.
@@ -34,8 +34,9 @@ _LAST_DIGITS = tuple(f"{number:02x}" for number in range(256))
 
 
 def accepted_id(headers: Mapping[bytes, bytes]) -> tuple[str, bytes]:
-    """Return the client's request id and the value of TRACE_HEADER. The id is a valid id in ID_HEADER, otherwise the
-    trace id in TRACE_HEADER, otherwise empty. The value of TRACE_HEADER is empty if it is invalid."""
+    """Return the client's request id and the value of TRACE_HEADER. The id is the value of ID_HEADER if that value is
+    valid, otherwise the trace id in TRACE_HEADER, or an empty string. If TRACE_HEADER is missing or invalid, its
+    returned value is empty."""
     given, trace = headers.get(ID), headers.get(TRACE)
     accepted = given.decode() if given is not None and _SANE.fullmatch(given) else ""
     if trace is None or len(trace) > _LONGEST_TRACE or (found := _TRACEPARENT.fullmatch(trace)) is None:
@@ -51,7 +52,7 @@ def _blocks_of_ids() -> Iterator[Iterator[str]]:
 
 
 new_id = chain.from_iterable(_blocks_of_ids()).__next__
-"""A function that creates a new id: 24 hexadecimal digits, of which the first 16 are the same for all ids of this
+"""A function that creates a new id of 24 hexadecimal digits. The first 16 digits are the same in all ids of this
 process."""
 
 
@@ -60,20 +61,20 @@ OnStart: TypeAlias = Callable[[Record, Message, Protocol], None]
 
 
 def _shuffled() -> list[bool]:
-    """Return flags in random order, of which 1 in TIMED is True."""
+    """Return flags in random order. One in TIMED flags is True."""
     flags = [number % TIMED == 0 for number in range(512 * TIMED)]
     shuffle(flags)
     return flags
 
 
 next_is_timed = cycle(_shuffled()).__next__
-"""A function that returns `is_timed` for the next request. It goes through shuffled flags, because drawing a random
+"""A function that returns `is_timed` for the next request. It iterates over shuffled flags, because drawing a random
 number for each request would take longer."""
 
 
 class Traces(NamedTuple):
-    """The traced requests on a listener: all requests with the client's flag, and the fraction `sample` of the others.
-    The listener calls `begin` for traced requests; other requests are UNSAMPLED."""
+    """The traced requests on a listener: all requests whose client sets the flag, and the fraction `sample` of the
+    others. The listener calls `begin` for traced requests; other requests are UNSAMPLED."""
 
     sample: float
     begin: OnStart
@@ -116,11 +117,11 @@ class Recording:
         self._accepts_ids = accepts_ids
 
     def _start(self, message: Message, protocol: Protocol, size: int) -> Record:
-        """Return the Record of a request that has arrived in `message`, or that is refused. Store the Record in
+        """Return the Record of a request that has arrived in `message`, or that is rejected. Store the Record in
         `message`."""
         accepted, trace = accepted_id(message.headers.first)
         id = accepted if accepted and self._accepts_ids else new_id()
-        # Not `message.received`, which is on the loop's clock: uvloop's clock counts only milliseconds.
+        # Not `message.received`, which uses the loop's clock, because uvloop's clock counts only milliseconds.
         record = Record(
             self._listener, protocol.name, received=monotonic(), bytes_in=size, id=id, client=message.peer,
             of_listener=self._of_listener, tells=self._tells, is_timed=next_is_timed(), traceparent=trace,

@@ -1,9 +1,9 @@
-"""The metrics of requests, made from their Records.
+"""The request metrics, computed from Records.
 
 The gateway counts requests in batches, and adds up requests with the same labels. No lock is needed: only the event
-loop's thread writes, and the thread that renders the page reads single numbers, and copies lists in one step of the
-interpreter. That thread renders the page with prometheus-client, but does not use its counters and histograms, which
-take a lock for every addition and cost many times as much.
+loop's thread writes, and the thread that renders the page reads single numbers, and copies lists in one interpreter
+step. The rendering thread uses prometheus-client, but not its counters and histograms, which take a lock for every
+addition and cost many times as much.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ OTHER = "other"
 
 class ModelLabels:
     """The models with their own label value: models that the configuration names (`named`), and the first `most` other
-    models that gave a successful response. An unknown name therefore never becomes a label value."""
+    models that returned a successful response. An unknown name therefore never becomes a label value."""
 
     def __init__(self, most: int, named: Iterable[str] = ()) -> None:
         self._seen: set[str] = set()
@@ -41,7 +41,7 @@ class ModelLabels:
         self._most, self._named = most, frozenset(named)
 
     def __contains__(self, model: str) -> bool:
-        """Return True if a value of the label can be in use: a model's value, OTHER, or an empty string."""
+        """Return True if this label value can be in use: a model's value, OTHER, or an empty string."""
         return model in ("", OTHER) or model in self._named or model in self._seen
 
     def label(self, model: str, *, is_answered: bool) -> str:
@@ -66,8 +66,8 @@ Bucket: TypeAlias = tuple[str, float] | tuple[str, float, Exemplar]
 def buckets(
     bounds: Sequence[float], cumulative: Sequence[int], exemplars: Mapping[int, tuple[str, float, float]], epoch: float
 ) -> list[Bucket]:
-    """Return the bounds and cumulative counts in the format of HistogramMetricFamily. There is one more count than
-    bounds. `epoch` is the Unix time at which the exemplars' clock was 0."""
+    """Return the bounds and cumulative counts in the format of HistogramMetricFamily. The result contains one more
+    count than bounds. `epoch` is the Unix time at which the exemplars' clock was 0."""
     found: list[Bucket] = []
     for at, (bound, below) in enumerate(zip((*bounds, inf), cumulative, strict=True)):
         last = exemplars.get(at)
@@ -141,7 +141,7 @@ Labels: TypeAlias = tuple[str, str, str, str, str, str]
 
 
 _TOTAL, _DECODE, _ENCODE, _UPSTREAM, _QUEUE = range(5)
-"""The histograms. Each number is also the number of the corresponding row of `Batch.numbers`."""
+"""The indices of the histograms, which equal the indices of the corresponding rows of `Batch.numbers`."""
 _NOWHERE = 0
 """The row for requests that are not counted."""
 
@@ -152,7 +152,7 @@ class _Table:
     - `rows`: the row number of each combination.
     - `counts`: INT64[rows, 5, buckets], the number of values in each bucket of each histogram.
     - `sums`: FP64[rows, 8], the sums of the first eight rows of `Batch.numbers`. Byte counts are exact up to 2**53.
-    - `exemplars`: exemplars of the histogram of total times, by row.
+    - `exemplars`: exemplars of the total-time histogram, by row.
     """
 
     def __init__(self, bounds: Sequence[float], capacity: int = 64) -> None:
@@ -163,12 +163,12 @@ class _Table:
         self.exemplars: dict[int, Exemplars] = {}
 
     def row(self, key: tuple[str, ...]) -> int:
-        """Return the row of this combination. Add the row if necessary."""
+        """Return the row of this combination, and add the row if necessary."""
         found = self.rows.get(key)
         if found is None:
             found = len(self.rows) + 1
             if found == len(self.counts):
-                # The reader's thread might still use the old arrays; each row that it knows is in both.
+                # The reader's thread might still use the old arrays, which contain every row that it reads.
                 self.counts = np.concatenate((self.counts, np.zeros_like(self.counts)))
                 self.sums = np.concatenate((self.sums, np.zeros_like(self.sums)))
             self.exemplars[found] = {}
@@ -177,7 +177,7 @@ class _Table:
 
     def add(self, batch: Batch, rows: Sequence[int], asked: Sequence[int]) -> None:
         """Count each request of `batch` in its row in `rows`. Count its queue time, its time at endpoints and its
-        repeated attempts in its row in `asked`. Count codec times only if they were measured."""
+        retries in its row in `asked`. Count codec times only if they were measured."""
         row = np.empty((8, len(batch)), np.int64)
         row[:] = np.array(rows)
         if asked is not rows:
@@ -214,7 +214,7 @@ class Counted:
 
 
 class RequestMetrics(Collector):
-    """Counts Records, and is a prometheus-client Collector of these counts.
+    """Counts Records, and exports the counts as a prometheus-client Collector.
 
     - `models`: the models with a separate label value.
     - `buckets`: the upper bounds of the histograms, in seconds, ascending.
@@ -241,8 +241,8 @@ class RequestMetrics(Collector):
         """Counts by LABELS and kind."""
 
     def forget(self, listeners: Collection[str], routes: Collection[str], backends: Collection[str]) -> None:
-        """Drop the counts of all listeners, routes and backends except these, and of all models except the ones in
-        `models`, so the page does not grow with reloads."""
+        """Drop the counts of all listeners, routes and backends except the given ones, and of all models except the
+        ones in `models`, so the page does not grow with reloads."""
 
         def is_kept(labels: Sequence[str]) -> bool:
             listener, route, model, _, _, backend = labels[: len(LABELS)]
@@ -260,7 +260,7 @@ class RequestMetrics(Collector):
 
     def count(self, batch: Batch) -> None:
         """Count completed requests."""
-        # In the order of their ends, because a model gets its label with its first successful response.
+        # In the order of completion, because a model gets its label with its first successful response.
         labels = {kind: self._labels(kind) for kind in dict.fromkeys(batch.kinds)}
         row_of = {kind: self._table.row((*found, kind.status)) for kind, found in labels.items()}
         rows = list(map(row_of.__getitem__, batch.kinds))
@@ -306,12 +306,12 @@ class RequestMetrics(Collector):
         return listener, route, model if model == OTHER else self.models.label(model, is_answered=True), *others
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: the registry would otherwise collect all metrics to learn their names."""
+        """Return nothing, so the registry does not collect all metrics only to read their names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics with their current values. Large metrics are split into several parts with the same name.
-        Another thread than the one that counts calls this method."""
+        The thread that calls this method is not the thread that counts."""
         table = self._table
         rows = list(table.rows.items())
         counts, sums = table.counts.copy(), table.sums.copy()
@@ -340,12 +340,12 @@ def _add_one(counts: dict[tuple[str, ...], int], key: tuple[str, ...], number: i
 
 
 PART = 50
-"""Number of label combinations in one part of a metric. Parts are small, so the thread that renders them never blocks
-the interpreter for long when it joins strings or collects garbage."""
+"""Number of label combinations in one part of a metric. Parts are small, so the rendering thread never blocks the
+interpreter for long when it joins strings or collects garbage."""
 
 
 def _parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield the values in parts. Yield at least one part, possibly empty, because the page also shows metrics without
+    """Yield the values in parts, and at least one part, possibly empty, because the page also shows metrics without
     values."""
     for at in range(0, len(values) or 1, PART):
         yield values[at : at + PART]

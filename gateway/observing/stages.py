@@ -17,7 +17,7 @@ parallel calls (steps of a graph, rows of a batch) together took longer than the
 scaled down to the total time:
 
 - `queue`: time in backend queues.
-- `server`: time in calls to endpoints, all attempts together, with their codecs and the network.
+- `server`: time in calls to endpoints, for all attempts together, including codecs and the network.
 - `gateway`: all other time, such as the client's codec, routing, policies and conversion.
 - `reading`, `writing`: the parts of `gateway` that the client's codec takes, measured only for some requests.
 """
@@ -25,8 +25,8 @@ QUEUE, SERVER, GATEWAY, READING, WRITING = range(5)
 
 
 def stage_seconds(numbers: NDArray[np.float64]) -> StageSeconds:
-    """Return the seconds of requests in each stage. `numbers` are their measurements, as in `Batch.numbers`. READING
-    and WRITING are 0 if they were not measured."""
+    """Return the seconds that requests spent in each stage. `numbers` contains their measurements, as in
+    `Batch.numbers`. READING and WRITING are 0 if they were not measured."""
     found = numbers[[QUEUED, UPSTREAM, SECONDS, DECODE, ENCODE]]
     calls = found[QUEUE] + found[SERVER]
     is_longer = calls > found[GATEWAY]  # found[GATEWAY] still contains the total time
@@ -37,8 +37,8 @@ def stage_seconds(numbers: NDArray[np.float64]) -> StageSeconds:
 
 
 class StageSums(NamedTuple):
-    """The total seconds that a group of requests spent in each stage, and for how many of them `reading` and `writing`
-    were measured."""
+    """The total seconds that a group of requests spent in each stage, and the number of requests for which `reading`
+    and `writing` were measured."""
 
     queue: float = 0.0
     server: float = 0.0
@@ -55,13 +55,13 @@ class StageSums(NamedTuple):
         return type(self)(*map(sub, self, other))
 
     def means(self, requests: int) -> tuple[float, ...]:
-        """Return the mean seconds of each of STAGES for `requests` requests; NaN without requests."""
+        """Return the mean seconds in each of STAGES for `requests` requests; NaN without requests."""
         numbers = (requests, requests, requests, self.read, self.written)
         return tuple(total / number if number else float("nan") for total, number in zip(self, numbers, strict=False))
 
 
 def stage_sums(batch: Batch, groups: NDArray[np.int64], number: int) -> list[StageSums]:
-    """Return the sums of the requests of each group. `groups`, INT64[requests], contains the group of each request in
+    """Return the sums for each group of requests. `groups`, INT64[requests], contains the group of each request in
     `batch`. `number` is the number of groups."""
     seconds = stage_seconds(batch.numbers)
     measured = np.concatenate((seconds, seconds[READING:] > 0))

@@ -1,8 +1,9 @@
-"""Tracing: select the sampled requests, and queue the completed requests for the collector.
+"""Tracing: select the requests to sample, and queue the completed ones for the collector.
 
 Each request gets a TraceContext. Only a sampled request records spans. When the request has ended, its Record goes into
-a bounded queue. Every few seconds, a background task empties the queue; a thread then makes spans from the Records and
-sends them (`otlp`). No request waits for the collector. If the queue is full, the gateway drops and counts the Record.
+a bounded queue. Every few seconds, a background task empties the queue; a thread then creates spans from the Records
+and sends them (`otlp`). No request waits for the collector. If the queue is full, the gateway drops and counts the
+Record.
 """
 
 import asyncio
@@ -26,20 +27,20 @@ _lines = LogLimit(log, lines=1)
 MOST_WAITING = 2048
 """Maximum number of Records in the queue, and of Records in a batch."""
 MOST_SPANS_WAITING = 32_768
-"""Maximum number of spans of waiting Records. Some requests have hundreds of spans."""
+"""Maximum number of spans of waiting Records, because some requests have hundreds of spans."""
 
 _LONGEST_PATH = 1024
-"""Maximum number of stored and sent characters of a path."""
+"""Maximum number of characters of a path to store and send."""
 
 Export: TypeAlias = Callable[[Sequence[Record]], str]
-"""A blocking function that sends the spans of completed Records. Returns a message that explains why it failed, or an
-empty string."""
+"""A blocking function that sends the spans of completed Records. Returns the reason if it failed, or an empty
+string."""
 
 
 class TraceCounts:
-    """The number of sampled requests whose spans the collector accepted (`sent`), and the number whose spans were
-    `dropped` because too many were waiting or the collector did not accept them. Mirrored calls count in addition to
-    client requests."""
+    """The numbers of sampled requests whose spans the collector accepted (`sent`), and whose spans were lost because
+    too many were waiting or the collector did not accept them (`dropped`). Mirrored calls count in addition to client
+    requests."""
 
     def __init__(self) -> None:
         self.sent = self.dropped = 0
@@ -48,8 +49,8 @@ class TraceCounts:
 class Tracing:
     """The tracing of one gateway.
 
-    - `sample`: the fraction of traces starting at the gateway that are sampled. For requests with a valid
-      `traceparent`, its flag decides.
+    - `sample`: the fraction of the traces that start at the gateway to sample. For requests with a valid `traceparent`,
+      its flag decides.
     - `interval`: seconds between two batches.
     - `counts`: the counts of sent and dropped requests.
     """
@@ -146,7 +147,8 @@ class Tracing:
 
 
 async def _exported(export: Export, batch: Sequence[Record]) -> str:
-    """Run `export` in a thread that does not keep the process from exiting, because a collector might never respond."""
+    """Run `export` in a thread for which the process does not wait when it exits, because a collector might never
+    respond."""
     try:
         return await in_own_thread("tracing", partial(export, batch))
     except Exception as error:

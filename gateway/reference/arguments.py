@@ -1,4 +1,4 @@
-"""Sort a request's tensors in the order that the model expects, and check them against its Signature."""
+"""Sort a request's tensors into the order that the model expects, and check them against the model's Signature."""
 
 from collections.abc import Sequence
 
@@ -17,11 +17,11 @@ def arrange(request: Request, signature: Signature) -> Arguments:
     """Return the inputs in the order of `signature`, followed by the tensors that a derivative adds, in the order of
     DERIVATIVES.
 
-    A Signature without inputs accepts any tensors, and keeps the request's order.
+    If the Signature has no inputs, accept any tensors, and keep the request's order.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if a tensor is missing, unknown, given twice, does not match the Signature's
-            datatype or shape, has a different number of rows, or is a position out of range. The message contains the
+        GatewayError: INVALID_ARGUMENT if a tensor is missing, is unknown, occurs twice, does not match the Signature's
+            datatype or shape, has a different number of rows, or is an out-of-range position. The message contains the
             tensor's name.
     """
     given = {tensor.name: tensor for tensor in request.inputs}
@@ -41,7 +41,7 @@ def arrange(request: Request, signature: Signature) -> Arguments:
 
 
 def _remove(given: dict[str, Tensor], spec: TensorSpec, signature: Signature) -> Tensor:
-    """Remove the tensor that `spec` describes from `given`, and return it."""
+    """Remove the tensor described by `spec` from `given`, and return it."""
     tensor = given.pop(spec.name, None)
     if tensor is None:
         expected = describe(spec.datatype, spec.shape)
@@ -74,8 +74,8 @@ def _remove_derivative(
 
 
 def _position(tensor: Tensor | None, name: str, signature: Signature) -> int:
-    """Return the position in an index tensor, an INT64 tensor of shape `[1]`, or `[B,1]` with the same value in every
-    row. The position is 0 if the tensor is missing or empty."""
+    """Return the position in an index tensor, which is an INT64 tensor of shape `[1]`, or of shape `[B,1]` with the
+    same value in every row. The position is 0 if the tensor is missing or empty."""
     if tensor is None or tensor.elements == 0:
         return 0
     if tensor.datatype is not Datatype.INT64:

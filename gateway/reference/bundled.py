@@ -1,5 +1,5 @@
-"""The bundled models, each with the tensors that it takes and returns, and BUNDLED, which has them by name. `slow` and
-`fail` are for tests."""
+"""The bundled models, each described with its input and output tensors, and BUNDLED, which maps names to them. `slow`
+and `fail` are for tests."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable
@@ -29,7 +29,7 @@ def _echo(arguments: Arguments, config: Config) -> Outputs:
 _POINT = specs([("x", "FP64", [-1, 2])], "tensor")
 
 identity = build("identity", {Operation.INFER: _echo}, points=(_POINT, _POINT))
-"""Returns every input as the output of the same name, with any datatype and shape. Its Signature is empty, so it
+"""Returns every input as the output of the same name, with any datatype and shape. The Signature is empty, so the model
 accepts any tensors. For one-point protocols, the Signature is `x` FP64 `[-1, 2]`."""
 
 
@@ -138,7 +138,7 @@ def _is_outside(theta: Doubles) -> NDArray[np.bool_]:
 
 
 def _supported(theta: Doubles) -> Doubles:
-    """Return `theta` with NaN in the rows outside of the support, to prevent overflow in computations on these rows."""
+    """Return `theta` with NaN in the rows outside the support, to prevent overflow in computations on these rows."""
     return np.where(_is_outside(theta)[:, None], np.nan, theta)
 
 
@@ -188,7 +188,7 @@ Rosenbrock's function), with exact derivatives:
 
     log p(x, y) = -((1 - x)^2 + 100 (y - x^2)^2) / 20    for |x| <= 10 and |y| <= 10
 
-Outside of this support, the log density is -inf and its derivatives are NaN. For NaN inputs, all results are NaN."""
+Outside this support, the log density is -inf, and its derivatives are NaN. For NaN inputs, all results are NaN."""
 
 
 def _classify(scores: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -202,8 +202,8 @@ def _classify(scores: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _greatest_probability(scores: NDArray[Any]) -> NDArray[Any]:
-    """Return the softmax of each row's highest score, computed in FP64, in which the difference of two FP32 numbers is
-    always finite."""
+    """Return the softmax of each row's highest score. The computation uses FP64, in which the difference of two FP32
+    numbers is always finite."""
     differences = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
     total: NDArray[Any] = np.exp(differences).sum(axis=1, keepdims=True)
     return (1.0 / total).astype(np.float32)
@@ -217,8 +217,8 @@ classify = build(
     specs([("scores", "FP32", [-1, -1])], "input"),
     _CLASSES,
 )
-"""Maps `scores` FP32 `[-1, -1]`, one row of class scores (logits) per item, to `label` BYTES `[-1, 1]`,
-`class_<index of the highest score>`, and `score` FP32 `[-1, 1]`, the softmax probability of that class."""
+"""Maps `scores` FP32 `[-1, -1]`, one row of class scores (logits) per item, to `label` BYTES `[-1, 1]` and `score` FP32
+`[-1, 1]`. `label` is `class_<index of the highest score>`, and `score` is the softmax probability of that class."""
 
 
 MAX_RESPONSES = 100_000
@@ -252,8 +252,8 @@ count = build(
     specs([("i", "INT32", [-1, 1])], "output"),
     stream=_count,
 )
-"""Maps `n` INT32 `[-1, 1]`, one row, to n responses with `i` INT32 `[-1, 1]`, which counts from 0 to n - 1. A negative
-n gives -n responses and then an error (aborted). The model streams, so it refuses `infer`."""
+"""Maps one row of `n` INT32 `[-1, 1]` to n responses with `i` INT32 `[-1, 1]`, which counts from 0 to n - 1. A negative
+n produces -n responses and then an error (aborted). The model streams, so it rejects `infer`."""
 
 
 MAX_SECONDS = 3600.0
@@ -282,7 +282,7 @@ KINDS = {
     114: Reason.NOT_READY,
     213: Reason.INTERNAL,
 }
-"""The values of `kind`, and the errors that they select."""
+"""The values of `kind`, and the error that each value selects."""
 
 
 def _slow(arguments: Arguments, config: Config) -> Awaitable[Outputs]:
@@ -316,7 +316,7 @@ slow = build(
     specs([("seconds", "FP64", [-1, 1])], "input"),
     specs([("slept", "FP64", [-1, 1])], "output"),
 )
-"""Waits for `seconds` FP64 `[-1, 1]` (the maximum of all rows), and then returns its input as `slept`."""
+"""Waits for `seconds` FP64 `[-1, 1]` (the maximum of all rows), and then returns the input as `slept`."""
 
 fail = build(
     "fail",
@@ -324,7 +324,7 @@ fail = build(
     specs([("kind", "INT32", [-1, 1])], "input"),
     specs([("y", "INT32", [-1, 1])], "output"),
 )
-"""Raises the error that `kind` INT32 `[-1, 1]`, a key of KINDS, selects. If `kind` is 0, it succeeds and returns
+"""Raises the error selected by `kind` INT32 `[-1, 1]`, a key of KINDS. If `kind` is 0, the model succeeds and returns
 `y`."""
 
 

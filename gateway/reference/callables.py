@@ -1,5 +1,5 @@
-"""Make a model from any Python callable that takes arrays by position and returns an array or a tuple of arrays, and
-from generator functions, whose values are the responses of a stream. `loading` calls `from_callable`."""
+"""Create a model from any Python callable that takes arrays by position and returns an array or a tuple of arrays, or
+from a generator function, whose values are the responses of a stream. `loading` calls `from_callable`."""
 
 import asyncio
 import inspect
@@ -41,12 +41,12 @@ log = logging.getLogger(__name__)
 def from_callable(name: str, function: Callable[..., Any]) -> Model:
     """Return a Model that calls `function`, with the Signature that its `@signature` declares.
 
-    If it is a coroutine function, the event loop awaits it. Other functions run in threads, at most `workers` at a
-    time, so a slow function does not block the event loop. The callable gets copies of the arrays, which it can change.
-    If it is a generator function, `async` or not, the model streams: each value that it yields is one response.
+    The event loop awaits a coroutine function. Other functions run in threads, at most `workers` at a time, so a slow
+    function does not block the event loop. The callable receives copies of the arrays, which it can change. If
+    `function` is a generator function, `async` or not, the model streams: each yielded value is one response.
 
     Raises:
-        ValueError: its parameters do not match the number of arrays that its `@signature` declares.
+        ValueError: the parameters of `function` do not match the number of arrays that its `@signature` declares.
     """
     declared = declaration(function)
     computed = {Operation.INFER: function, **dict(declared.derivatives)}
@@ -96,7 +96,7 @@ def _in_a_thread(call: _Call, workers: Executor) -> Function:
     def compute(arguments: Arguments, config: Config) -> Outputs:
         try:
             return call.finish(call.start(arguments, config), arguments)
-        except StopIteration as error:  # a Future does not accept StopIteration: the caller would wait forever
+        except StopIteration as error:  # a Future does not accept StopIteration, so the caller would wait forever
             raise model_error(call.signature.name, error) from error
 
     def submit(arguments: Arguments, config: Config) -> Awaitable[Outputs]:
@@ -106,13 +106,13 @@ def _in_a_thread(call: _Call, workers: Executor) -> Function:
 
 
 _END = object()
-"""The value that is returned when the generator has ended."""
+"""The value that `_LockedGenerator.next` returns after the generator's last value."""
 
 
 def _is_generator(function: Callable[..., Any]) -> bool:
     """Return True if `function` is a generator function, `async` or not.
 
-    This includes instances whose `__call__` is a generator function."""
+    The result is also True for an instance whose `__call__` is a generator function."""
     return _is_async_generator(function) or any(map(inspect.isgeneratorfunction, _called(function)))
 
 
@@ -165,8 +165,8 @@ class _LockedGenerator:
             return next(self._results, _END)
 
     def close(self) -> None:
-        """Close the generator, which runs its `finally` blocks. The caller does not wait for it, so an error is
-        logged."""
+        """Close the generator, which runs its `finally` blocks. The caller does not wait for the result, so this method
+        logs errors."""
         with self._lock:
             try:
                 self._results.close()
@@ -175,7 +175,7 @@ class _LockedGenerator:
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    """Return True if calling `function` returns a coroutine. This includes instances whose `__call__` is `async`."""
+    """Return True if calling `function` returns a coroutine; also for an instance whose `__call__` is `async`."""
     return any(map(inspect.iscoroutinefunction, _called(function)))
 
 
@@ -210,15 +210,15 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 def _tensors(results: object, expected: Specs, model: str) -> Outputs:
     """Return the Tensors of `results`, which is one array-like value or a tuple of array-like values.
 
-    The data is copied, because a model might reuse its arrays. If `expected` is None, the tensors get the names
-    `output0`, `output1`, ... and keep their own datatypes and shapes.
+    The tensors contain copies of the data, because a model might reuse its arrays. If `expected` is None, the tensors
+    are named `output0`, `output1`, ... and keep their own datatypes and shapes.
 
-    An array is accepted if the expected datatype can represent every value of the array's datatype. Python numbers are
-    accepted if the expected datatype can represent these numbers.
+    An array is valid if the expected datatype can represent every value of the array's datatype. Python numbers are
+    valid if the expected datatype can represent these numbers.
 
     Raises:
         GatewayError: INTERNAL (invalid-output) for a wrong number of outputs, or an output with a wrong datatype or
-            shape. The message says which output.
+            shape. The message names the output.
     """
     values = results if isinstance(results, tuple) else (results,)
     if not expected:
@@ -280,7 +280,7 @@ def _declared_tensor(result: object, spec: TensorSpec, model: str) -> Tensor:
 def _array(result: object, name: str, model: str, dtype: type | None = None) -> Array:
     """Return a copy of `result` as an array.
 
-    Text needs the dtype `object`, because numpy's own string types drop trailing NULs."""
+    Text gets the dtype `object`, because numpy's own string types drop trailing NULs."""
     try:
         return np.array(result, dtype)
     except Exception as error:  # ragged lists, and any exception of an object's own __array__
@@ -296,8 +296,7 @@ def _datatype(array: Array, name: str, model: str) -> Datatype:
 
 
 def _check_datatype(array: Array, spec: TensorSpec, model: str) -> None:
-    """Raise GatewayError unless the expected datatype is the array's own or can represent every value of the array's
-    datatype."""
+    """Raise GatewayError unless the expected datatype equals the array's datatype or can represent all its values."""
     datatype = _datatype(array, spec.name, model)
     if spec.datatype not in WIDENINGS[datatype]:
         raise invalid_output(

@@ -1,5 +1,5 @@
 """The decorator `@signature`, which declares the names, datatypes and shapes of a callable's inputs and outputs, and
-checks them immediately."""
+checks the declaration immediately."""
 
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -47,16 +47,17 @@ def signature(
     """Declare the inputs and outputs of a callable, and return the callable itself.
 
     Each row is a name, a datatype and a shape, in which -1 is a free dimension. For example, `("theta", "FP64", [-1,
-    2])` is a batch of rows of 2. The callable gets one array per input, in order, and returns one array per output: an
-    array, or a tuple of arrays. A parameter named `config` gets UM-Bridge's config, a dict.
+    2])` is a batch of rows with two elements each. The callable receives one array per input, in order, and returns one
+    array per output: an array, or a tuple of arrays. A parameter named `config` receives UM-Bridge's config, a dict.
 
-    The derivatives also get the inputs, and then, for input i `[B, n_i]` and output o `[B, m_o]`:
+    For input i `[B, n_i]` and output o `[B, m_o]`, the derivatives have these parameters and results:
 
-    - `gradient(*inputs, out_wrt, in_wrt, sens)`: `sens` `[B, m_out_wrt]`, returns `[B, n_in_wrt]`;
-    - `apply_jacobian(*inputs, out_wrt, in_wrt, vec)`: `vec` `[B, n_in_wrt]`, returns `[B, m_out_wrt]`;
-    - `apply_hessian(*inputs, out_wrt, in_wrt1, in_wrt2, sens, vec)`: `vec` `[B, n_in_wrt2]`, returns `[B, n_in_wrt1]`.
+    - `gradient(*inputs, out_wrt, in_wrt, sens)` takes `sens` `[B, m_out_wrt]`, and returns `[B, n_in_wrt]`;
+    - `apply_jacobian(*inputs, out_wrt, in_wrt, vec)` takes `vec` `[B, n_in_wrt]`, and returns `[B, m_out_wrt]`;
+    - `apply_hessian(*inputs, out_wrt, in_wrt1, in_wrt2, sens, vec)` takes `sens` `[B, m_out_wrt]` and `vec`
+      `[B, n_in_wrt2]`, and returns `[B, n_in_wrt1]`.
 
-    In these functions, `sens`, `vec` and the result are FP64, and positions are zero-based ints.
+    In these functions, `sens`, `vec` and the results are FP64, and positions are zero-based ints.
 
     `workers` is the maximum number of concurrent calls, each in its own thread. Keep the default 1 for models that are
     not thread-safe. Coroutine functions run on the event loop, without a limit.
@@ -87,7 +88,7 @@ def declaration(function: Callable[..., Any]) -> Declaration:
 
 
 def specs(rows: Iterable[Row], what: str) -> Specs:
-    """Return the TensorSpecs of `rows`. Raises ValueError if a row is invalid. The message says which."""
+    """Return the TensorSpecs of `rows`. Raises ValueError if a row is invalid; the message names the row."""
     found = tuple(_spec(row, what) for row in rows)
     if not found:
         raise ValueError(f"a signature needs at least one {what}")

@@ -29,8 +29,8 @@ def check(models: Sequence[Model], protocol: Protocol) -> None:
     """Check that one server can serve `models` over `protocol`.
 
     Raises:
-        ValueError: two models have the same name, there are several models although clients of the protocol do not send
-            a model name, or a one-point protocol needs fixed sizes that a model does not declare.
+        ValueError: two models have the same name, the protocol's clients do not send a model name and there are several
+            models, or a one-point protocol requires fixed sizes that a model does not declare.
     """
     names = [model.name for model in models]
     if len(names) > 1 and not protocol.names_models:
@@ -53,14 +53,14 @@ def _obstacle(model: Model) -> str:
 def handler(models: Sequence[Model], *, points: bool = False, path: str = "") -> Handler:
     """Return a Handler for `infer`, the derivatives, `metadata`, `model-ready`, `config` and `models` on `models`.
 
-    If `points` is True, models have the signatures for one-point protocols; `check` makes sure that all models have
-    one. `path` is the path that contains a model's name (`/graphpipe/{model}`), for the error message if a request
-    contains none.
+    If `points` is True, the models use their signatures for one-point protocols; `check` ensures that each model has
+    one. `path` is the path pattern that contains a model's name (`/graphpipe/{model}`); the error message for a request
+    without a model name quotes it.
 
     The Handler raises:
         GatewayError: NOT_FOUND for an unknown model or version. UNIMPLEMENTED for an operation that the model does not
-            offer. INVALID_ARGUMENT for wrong tensors, outputs or parameters. INTERNAL (model-error) for an exception of
-            the model. INTERNAL (invalid-output) for results that differ from the model's declaration."""
+            support. INVALID_ARGUMENT for wrong tensors, outputs or parameters. INTERNAL (model-error) for an exception
+            of the model. INTERNAL (invalid-output) for results that differ from the model's declaration."""
     served = by_name(models, points=points)
     entries = tuple(ModelEntry(name, VERSION, "READY") for name in served)
 
@@ -82,7 +82,7 @@ def handler(models: Sequence[Model], *, points: bool = False, path: str = "") ->
 
 
 def by_name(models: Sequence[Model], *, points: bool) -> Mapping[str, Model]:
-    """Return the models by name. If `points` is True, the models have their signatures for one-point protocols."""
+    """Return the models by name. If `points` is True, the models use their signatures for one-point protocols."""
     return {model.name: _with_points(model) if points else model for model in models}
 
 
@@ -122,7 +122,7 @@ async def _compute(function: Function, model: Model, request: Request) -> Respon
 
 
 def response(outputs: Outputs, request: Request, model: Model) -> Response:
-    """Return the Response with `outputs`, or with the requested outputs only."""
+    """Return the Response with `outputs`, or with only the requested outputs."""
     chosen = _select(outputs, request, model) if request.outputs else outputs
     return Response(chosen, model.name, VERSION, request.id)
 
@@ -131,7 +131,7 @@ def config_of(request: Request, model: Model) -> Config:
     """Return the request parameter `config`, which is the text of a JSON object.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if `config` has any other value, or if there are other parameters.
+        GatewayError: INVALID_ARGUMENT if `config` has any other value, or if the request has other parameters.
     """
     if not request.parameters:
         return _NO_CONFIG
@@ -151,7 +151,7 @@ def config_of(request: Request, model: Model) -> Config:
 
 
 def _select(outputs: Outputs, request: Request, model: Model) -> Outputs:
-    """Return the outputs that the request asks for, in the order of the request."""
+    """Return the requested outputs, in the order of the request."""
     by_name = {tensor.name: tensor for tensor in outputs}
     for wanted in request.outputs:
         if wanted.name not in by_name:
@@ -171,9 +171,9 @@ def _unsupported(model: Model, operation: Operation) -> GatewayError:
 def stream_handler(models: Sequence[Model], *, points: bool = False) -> StreamHandler:
     """Return a StreamHandler that answers `stream` for `models`.
 
-    A streaming model yields each of its responses, and any other model yields its one response.
+    A streaming model yields each of its responses; any other model yields its single response.
 
-    The StreamHandler raises the same errors as the Handler, also after some responses."""
+    The StreamHandler raises the same errors as the Handler, possibly after some responses."""
     served = by_name(models, points=points)
     unary = handler(models, points=points)
 

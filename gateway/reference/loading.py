@@ -1,4 +1,5 @@
-"""Find models by their names on the command line and in the configuration: a bundled model, or `module:attribute`."""
+"""Find models by name, on the command line and in the configuration: bundled models, and callables at
+`module:attribute`."""
 
 import importlib
 import os
@@ -29,8 +30,8 @@ def find(name: str) -> Model:
 
 
 def load(path: str) -> Model:
-    """Return the callable at `module:attribute` as a Model. The last part of the attribute is the model's name. Modules
-    are also searched for in the working directory.
+    """Return the callable at `module:attribute` as a Model. The last part of the attribute is the model's name. The
+    search for modules includes the working directory.
 
     Raises:
         ValueError: the module or attribute does not exist, importing the module fails, the object is not callable, or

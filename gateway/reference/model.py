@@ -1,4 +1,4 @@
-"""The Model of sample servers: a name, a Signature, and a function for each operation."""
+"""The Model class of sample servers: a name, a Signature, and a function for each operation."""
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -29,24 +29,24 @@ Function: TypeAlias = Callable[[Arguments, Config], Outputs | Awaitable[Outputs]
 """A function that computes one operation.
 
 The arguments, which have been checked against the Signature, are the inputs in the Signature's order, followed by the
-tensors that DERIVATIVES lists for the operation. The function raises GatewayError for values that it refuses. Any other
+tensors that DERIVATIVES lists for the operation. The function raises GatewayError for values that it rejects. Any other
 exception becomes a model error."""
 
 Stream: TypeAlias = Callable[[Arguments, Config], AsyncGenerator[Outputs, None]]
-"""Like a Function, but it computes any number of responses to one request."""
+"""A function like Function that computes any number of responses to one request."""
 
 DERIVATIVE_OUTPUTS = (TensorSpec(COMPANION_OUTPUT, Datatype.FP64, (-1, -1)),)
 
 
 @frozen
 class Model:
-    """A model.
+    """A model of a sample server.
 
     - `signature`: The Signature for tensor protocols. Empty inputs mean that the model accepts any tensors.
     - `points`: The Signature for one-point protocols (UM-Bridge), with every size fixed; None if these protocols cannot
       serve the model.
     - `configurable`: True if the model accepts the request parameter `config`.
-    - `stream`: A function that yields any number of responses. If it is set, the function for `infer` refuses requests.
+    - `stream`: A function that yields any number of responses. If set, the function for `infer` rejects requests.
     """
 
     name: str
@@ -69,7 +69,7 @@ def build(
 ) -> Model:
     """Return a Model whose Signature lists the operations in `functions`.
 
-    If `stream` is set, the Signature also lists `stream`, and the model refuses `infer`.
+    If `stream` is set, the Signature also lists `stream`, and the model rejects `infer`.
 
     `points` contains the inputs and outputs for one-point protocols. You can omit it if every size in `inputs` and
     `outputs` is fixed."""
@@ -85,7 +85,7 @@ def build(
 
 
 def _refuse_unary(name: str) -> Function:
-    # Triton refuses ModelInfer for a decoupled model in the same way
+    # Triton rejects ModelInfer for a decoupled model in the same way
     def refuse(arguments: Arguments, config: Config) -> Outputs:
         raise unsupported(f"model {name!r} streams its responses; ask for a stream of them")
 
@@ -111,7 +111,8 @@ def on_arrays(function: Callable[..., Any], outputs: Specs, *, configurable: boo
     """Return a Function that calls `function`, which takes an array for each input and returns an array, or a tuple
     with an array for each output.
 
-    The arrays are read-only views of the request's data. A `configurable` function gets the keyword argument `config`.
+    The arrays are read-only views of the request's data. A `configurable` function receives the keyword argument
+    `config`.
     """
 
     def call(arguments: Arguments, config: Config) -> Outputs:
@@ -128,8 +129,8 @@ log = logging.getLogger(__name__)
 
 
 def model_error(name: str, error: BaseException) -> GatewayError:
-    """Return the client error for an exception of model `name`, with a message such as `ValueError: message`. The
-    traceback goes to the log.
+    """Return the client error for an exception that model `name` raised, with a message such as `ValueError: message`.
+    The traceback goes to the log.
 
     A MemoryError becomes RESOURCE_EXHAUSTED (overloaded), which MIP encodes as ERROR_MEMORY."""
     log.error("model %r failed", name, exc_info=error)

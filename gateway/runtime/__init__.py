@@ -1,2 +1,2 @@
-"""The running gateway, in one process or several. `starting` has the first steps of a process, and `process` its event
-loop, log, standard streams and exit."""
+"""The running gateway, in one or several processes. `starting` contains the first steps of a process, and `process`
+contains its event loop, log, standard streams and exit."""

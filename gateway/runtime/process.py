@@ -1,9 +1,9 @@
-"""The process of a command: its event loop, the log of commands that run a server, the lines that they write directly
-to standard output and standard error, and the exit. `process_state` returns the state of any process.
+"""The process of a command: its event loop, the log of commands that run a server, lines written directly to standard
+output and standard error, and the exit. `process_state` returns the state of any process.
 
-The log is written to standard error, one line per record, as plain text or as a JSON object. The traceback of an
-unexpected error follows the text, or is the member `error`. Commands continue if a line cannot be written because the
-disk is full, the reader has exited, or the stream is closed."""
+The log goes to standard error, one line per record, as plain text or as a JSON object. The traceback of an unexpected
+error follows the text, or is the member `error`. If a line cannot be written because the disk is full, the reader has
+exited, or the stream is closed, the command continues."""
 
 import asyncio
 import gc
@@ -26,25 +26,24 @@ log = logging.getLogger(__name__)
 SWITCH_INTERVAL = 0.0005
 """Seconds after which the event loop's thread can request the GIL from a thread that encodes or decodes.
 
-With Python's default of 5 ms, the loop never requests the GIL from a thread that releases it more often but only for
-microseconds, as numpy does when it converts numbers. With the default, writing 12 million FP32 as JSON blocked the loop
-for 150 to 300 ms; with this value, 20 ms."""
+With Python's default of 5 ms, the loop never requests the GIL from a thread that releases it more often, but only for
+microseconds, as numpy does when it converts numbers. Writing 12 million FP32 values as JSON blocked the loop for 150 to
+300 ms with the default, and for 20 ms with this value."""
 
 
 COLLECT_AFTER = 25_000
 """Number of new objects after which a garbage collection begins.
 
-A request in flight has about 30 objects. With Python's default of 700, a few dozen requests trigger one collection
-after another. These find no garbage, and every hundredth collection also scans the objects of all idle connections.
-With this value, 256 requests in flight trigger no collection."""
+A request in flight has about 30 objects. With Python's default of 700, a few dozen requests trigger repeated
+collections, which find no garbage. Every hundredth collection also scans the objects of all idle connections. With this
+value, 256 requests in flight trigger no collection."""
 
 
 def run(program: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine to completion.
-
-    It runs on uvloop or, on Windows, which uvloop does not support, on Python's own event loop."""
+    """Run a coroutine to completion, on uvloop or, on Windows, which uvloop does not support, on Python's own event
+    loop."""
     sys.setswitchinterval(SWITCH_INTERVAL)
-    # Imported modules live as long as the process, so freeze them: the garbage collector does not need to scan them.
+    # Imported modules live as long as the process. Freeze them, because the garbage collector need not scan them.
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
@@ -61,14 +60,15 @@ _PLAIN = "\x1b[0m"
 
 
 class _TextFormatter(logging.Formatter):
-    """If `colours` is True, the levels of warnings and errors are colored for a terminal."""
+    """Formats log records as text. If `colours` is True, the levels of warnings and errors are colored for a
+    terminal."""
 
     def __init__(self, *, colours: bool) -> None:
         super().__init__("%(asctime)s %(shown)s %(name)s: %(message)s")
         self._colours = _COLOURS if colours else {}
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the log line, followed by the traceback if the record has one."""
+        """Return the log line, followed by the record's traceback, if any."""
         colour = self._colours.get(record.levelno)
         record.shown = f"{colour}{record.levelname}{_PLAIN}" if colour else record.levelname
         return super().format(record)
@@ -82,7 +82,7 @@ class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return a JSON object with `time`, `level`, `log` (the part of the gateway) and `message`.
 
-        It also contains the request `id` and `error` (a traceback) if they exist."""
+        If they exist, the object also contains the request `id` and `error` (a traceback)."""
         members = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -102,8 +102,8 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def log_to_stderr(config: LogConfig = LogConfig()) -> None:  # noqa: B008 - it is frozen
-    """Send the log to standard error: lines of the gateway from level `config.level`, lines of libraries from
-    `warning`.
+    """Send the log to standard error: records from the gateway at level `config.level` or above, and records from
+    libraries at level `warning` or above.
 
     A later call can change `config`."""
     root = logging.getLogger()
@@ -119,7 +119,7 @@ def log_to_stderr(config: LogConfig = LogConfig()) -> None:  # noqa: B008 - it i
 
 
 def say(text: object) -> None:
-    """Print a text to standard output. If that fails, log the reason."""
+    """Print a text to standard output. If printing fails, log the reason."""
     why = _written(sys.stdout, text)
     if why:
         log.warning("writing to standard output failed (%s): its text is lost", why)
@@ -131,7 +131,8 @@ def warn(text: object) -> None:
 
 
 def _written(stream: TextIO | None, text: object) -> str:
-    """Return why `text` could not be written, or an empty string. In Python, a closed standard stream is None."""
+    """Write `text`, and return the reason if writing failed, or an empty string. In Python, a closed standard stream is
+    None."""
     if stream is None:
         return "it is closed"
     try:
@@ -142,10 +143,10 @@ def _written(stream: TextIO | None, text: object) -> str:
 
 
 def process_state(pid: int) -> str:
-    """Return the state of a process in /proc/PID/stat, or an empty string if there is no such process or no /proc.
+    """Return the state of a process in /proc/PID/stat, or an empty string if the process or /proc does not exist.
 
-    The state is T if a signal has stopped the process (t in a debugger), and Z if it has ended and its exit status has
-    not been collected."""
+    The state is T if a signal has stopped the process (t in a debugger), and Z if the process has exited and its exit
+    status has not been collected."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -153,9 +154,9 @@ def process_state(pid: int) -> str:
 
 
 def end_process() -> NoReturn:
-    """End the process with status 0 without waiting for threads. A normal exit would wait for threads that decode a
-    large message or run a model, because threads cannot be stopped. Sockets are already closed; only output might still
-    be buffered."""
+    """Exit with status 0 without waiting for threads. A normal exit would wait for threads that decode a large message
+    or run a model, because threads cannot be stopped. Sockets are already closed; only output might still be
+    buffered."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

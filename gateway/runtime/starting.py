@@ -1,8 +1,8 @@
-"""The first steps of every process: set up signal handlers, and make sure that the standard streams are open.
+"""The first steps of every process: set up signal handlers, and ensure that the standard streams are open.
 
-The imports of a serving command take half a second or more. If the process is the first one in a container (PID 1), the
-kernel drops SIGTERM until the process has a handler for it, and the container only stops when it is killed at the end
-of its grace period. Therefore the process sets up the handler first, and this module imports nothing that takes time.
+A serving command's imports take half a second or more. If the process is the first one in a container (PID 1), the
+kernel drops SIGTERM until the process handles it. The container would then stop only when it is killed at the end of
+its grace period. Therefore, the process sets up the handler first, and this module imports nothing that takes time.
 """
 
 import gc
@@ -13,19 +13,19 @@ from types import FrameType
 from typing import NoReturn
 
 SERVING = ("serve", "demo", "record", "reference")
-"""The commands that serve until they get a signal."""
+"""The commands that serve until they receive a signal."""
 WITHOUT_WINDOWS = (*SERVING, "bench", "keys", "replay")
 """Commands that need uvloop, signals, or locks on files, which Windows lacks."""
 _PR_SET_PDEATHSIG = 1
-"""A constant from <linux/prctl.h>."""
+"""The constant PR_SET_PDEATHSIG from <linux/prctl.h>."""
 
 
 def end_on_signals(command: str) -> None:
     """Set up signal handlers that apply until `command` installs its own.
 
     For a serving command, SIGTERM and SIGINT end the process with status 0, as they do after the start. SIGHUP is
-    ignored, because the command is about to read the configuration anyway. Other commands react like any program, even
-    as PID 1."""
+    ignored, because the command will read the configuration anyway. Other commands react to signals like any program,
+    even as PID 1."""
     if command in SERVING:
         signal.signal(signal.SIGTERM, _end_start)
         signal.signal(signal.SIGINT, _end_start)
@@ -51,7 +51,8 @@ def leave_signals_to_the_parent() -> None:
 def fill_standard_streams() -> None:
     """Open /dev/null at the file descriptors of closed standard streams.
 
-    Otherwise the next file or connection would get these descriptors, and would receive the writes to standard output.
+    Otherwise, the next file or connection would take these descriptors, and would receive writes to the standard
+    streams.
     """
     for number in (0, 1, 2):
         try:
@@ -69,9 +70,9 @@ def collect_rarely() -> None:
 
 
 def end_with_the_parent() -> None:
-    """Make the kernel kill this process when its parent ends, even if this process is stopped or does not respond.
+    """Make the kernel kill this process when its parent exits, even if this process is stopped or does not respond.
 
-    This works only on Linux. On other systems, the process itself must detect the end of its parent."""
+    This function works only on Linux. On other systems, the process itself must detect that its parent has exited."""
     if sys.platform == "linux":
         from ctypes import CDLL  # a slow import that few processes need
 

@@ -1,4 +1,4 @@
-"""Sends requests to the admin port of a running gateway, for commands that show or change the gateway's state."""
+"""Sends requests to a running gateway's admin port, for commands that show or change the gateway's state."""
 
 import socket
 import ssl
@@ -20,7 +20,7 @@ MAX_REPLY = 256 * 2**20
 """Maximum size of a response, in bytes. The maximum is large because `/status` can list thousands of endpoints."""
 
 ASKED = "is this the admin port of a gateway?"
-"""The end of the error message for a response that cannot come from a gateway."""
+"""The last part of the error message for a response that cannot come from a gateway."""
 
 
 class AdminPortError(Exception):
@@ -49,8 +49,8 @@ class AdminReply:
 
 
 class AdminPort:
-    """The admin port at `url`. `seconds` is the timeout for each response. If `is_verified` is True, the port's
-    certificate is checked.
+    """The admin port at `url`. `seconds` is the timeout for each response. `is_verified` enables the check of the
+    port's certificate.
 
     Raises:
         ValueError: the URL is invalid.
@@ -105,7 +105,8 @@ class AdminPort:
 
 
 def _opener(tls: TlsFiles, *, is_verified: bool) -> OpenerDirector:
-    """Return an opener that ignores the environment's proxies, because they are for the web, not for the admin port."""
+    """Return an opener that ignores the proxies in the environment, because they are for the web, not for the admin
+    port."""
     context = client_context(tls, verify=is_verified)
     return build_opener(ProxyHandler({}), HTTPSHandler(context=context))
 
@@ -119,7 +120,7 @@ def _reason(error: str | BaseException) -> str:
 
 
 def _error_text(body: bytes, error: HTTPError) -> str:
-    """Return the message of an error: `detail` in FastAPI's JSON, or plain text."""
+    """Return an error's message: `detail` in FastAPI's JSON, or plain text."""
     try:
         detail = orjson.loads(body)["detail"]
     except (orjson.JSONDecodeError, KeyError, TypeError):

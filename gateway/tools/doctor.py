@@ -1,4 +1,4 @@
-"""Collects information for a bug report: versions, limits of the machine, and the ports of a configuration."""
+"""Collects information for a bug report: versions, the machine's limits, and a configuration's ports."""
 
 import ctypes
 import errno
@@ -30,7 +30,7 @@ _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 @frozen
 class Diagnosis:
     """The output of `doctor`: rows with a name and a text, grouped by title. `is_bad` is True if the configuration has
-    errors, or if a port is in use."""
+    errors or a port is in use."""
 
     sections: Sequence[tuple[str, Sequence[tuple[str, str]]]]
     is_bad: bool
@@ -69,7 +69,7 @@ def _extras() -> Iterator[tuple[str, str]]:
 
 
 def _required(extra: str) -> set[str]:
-    """Return the packages that the gateway needs on this system, always or for an extra."""
+    """Return the packages that the gateway or one of its extras requires on this system."""
     found = set()
     for line in requires("modelglot") or ():
         name, _, condition = line.partition(";")
@@ -126,7 +126,7 @@ def _loaded(path: Path, catalog: Catalog) -> tuple[Config | None, Sequence[Probl
 
 
 def _ports(config: Config) -> list[tuple[str, str]]:
-    """Return, for each address that the configuration binds, whether it is free."""
+    """For each address that the configuration binds, return whether it is free."""
     binds = {f"listener {each.name}": each.bind for each in config.listeners}
     binds |= {f"reference {each.protocol}": each.bind for each in config.reference}
     others = {"health": config.health, "admin": config.admin}

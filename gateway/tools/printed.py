@@ -1,5 +1,5 @@
-"""Makes text that servers choose, such as model names, safe to print. This text must not move the cursor, change colors
-or change the direction of writing (Unicode's bidirectional controls)."""
+"""Makes text from servers, such as model names, safe to print, because such text must not move the cursor, change
+colors or change the direction of writing (with Unicode's bidirectional controls)."""
 
 import json
 import re

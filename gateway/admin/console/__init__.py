@@ -1,5 +1,5 @@
 """The console: a web page on the admin port, and the JSON API behind it.
 
-The page consists of the files in `files`, which need no build step and no network. The response headers stop the
-browser from loading anything else. The page fetches its data from `/api`, to which the access rules of `/status` apply.
+The page consists of the files in `files`, which need no build step and no network. The response headers prevent the
+browser from loading anything else. The page fetches its data from `/api`, which has the same access rules as `/status`.
 """

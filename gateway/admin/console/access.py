@@ -23,8 +23,8 @@ class ListedKey(BaseModel):
     """An API key."""
 
     id: str
-    """The name of the key in lists, such as the output of `gateway keys`. The name does not help an attacker to guess
-    the key."""
+    """The name of the key in lists, such as the output of `gateway keys`. It does not help an attacker guess the
+    key."""
     principal: str
     state: Literal["valid", "expired", "revoked"]
     created: datetime | None
@@ -34,7 +34,7 @@ class ListedKey(BaseModel):
     """The number of authentications with the key since the gateway started: one per request or, on some connections,
     one per message."""
     last_used: datetime | None
-    """The time of the last authentication with the key, in UTC; null if the key has been unused since the gateway
+    """The time of the last authentication with the key, in UTC; null if the key has not been used since the gateway
     started."""
 
 
@@ -52,7 +52,7 @@ class ListedKeys(BaseModel):
 
 
 def _keys_of(keys: KeyFile | None, uses: Mapping[str, KeyUse], principal: str) -> list[ListedKey]:
-    """Return the first MOST_KEYS keys of a principal. `uses` is described at `listed_keys`."""
+    """Return the first MOST_KEYS keys of a principal. For `uses`, see `listed_keys`."""
     now = datetime.now(UTC)
     found = (each for each in (() if keys is None else keys.entries) if each.principal == principal)
     return [listed_key(each, uses.get(each.id), now) for each in islice(found, MOST_KEYS)]
@@ -147,7 +147,7 @@ class DescribedPrincipal(BaseModel):
     certificates: list[str]
     """Globs of client certificate identities that map to the principal."""
     anonymous_on: list[str]
-    """The listeners on which clients without credentials get this principal."""
+    """The listeners that assign this principal to clients without credentials."""
     open_listeners: list[str]
     """The listeners without authentication, on which every client has full access."""
 
@@ -155,7 +155,7 @@ class DescribedPrincipal(BaseModel):
 def described_principal(
     name: str, config: Config, access: Access, states: Sequence[tuple[str, str, Mapping[str, Any]]]
 ) -> DescribedPrincipal:
-    """Return the principal with this name. For each policy that has data about the principal, `states` contains the
+    """Return the principal with this name. For each policy with data about the principal, `states` contains the
     policy's place, its name, and the data."""
     principals, keys = access.credentials.principals, None if access.file is None else access.file.keys
     entry, auth = principals.entry(name), config.auth
@@ -197,6 +197,6 @@ def _set(name: str, access: Access) -> PermissionSet:
 
 
 def _literal(pattern: str) -> str:
-    """Return a glob that matches the principal names that `pattern` can produce. In `pattern`, only `*` is special: it
-    stands for the identity."""
+    """Return a glob for the principal names that `pattern` can produce. In `pattern`, only `*` is special: it stands
+    for the identity."""
     return pattern.replace("[", "[[]").replace("?", "[?]")

@@ -1,6 +1,6 @@
 """The JSON for the page: `/api/topology`, `/api/traffic`, `/api/history`, `/api/requests`, `/api/errors`,
 `/api/configuration`, `/api/models`, `/api/models/signature` and others. The admin port's OpenAPI document describes
-them."""
+these paths."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ Source = TypeVar("Source")
 Made = TypeVar("Made")
 
 SIGNATURE_SECONDS = 10.0
-"""Time limit for a server's response about a signature, in seconds."""
+"""Time limit for a server's response to a signature query, in seconds."""
 
 
 class Errors(BaseModel):
@@ -74,14 +74,14 @@ class ListedCertificates(BaseModel):
 
 
 class _MadeOf(Generic[Source, Made]):
-    """Caches the object made from the latest source, such as the configuration in use."""
+    """Caches the object created from the latest source, such as the configuration in use."""
 
     def __init__(self) -> None:
         self._kept: tuple[Source, Made] | None = None
 
     async def get(self, source: Source, make: Callable[[], Made]) -> Made:
-        """Return the object made from this source (by identity). If the source has changed, create a new object in a
-        thread."""
+        """Return the object created from this source. If the source is not the same object as before, create a new
+        object in a thread."""
         if self._kept is None or self._kept[0] is not source:
             self._kept = source, await asyncio.to_thread(make)
         return self._kept[1]
@@ -118,7 +118,7 @@ def _add_overview(app: FastAPI, state: GatewayState) -> None:
             float, Query(description="The `gateway-time` of the previous response; 0 for all paths.")
         ] = 0.0,
     ) -> Response:
-        """Counts since the gateway started, and the current numbers of calls in flight and of waiting calls."""
+        """Counts since the gateway started, and the current numbers of calls in flight and waiting calls."""
         await state.refresh_counts()
         counters, shedding = state.counters, state.shedding
         now = monotonic()  # after the counters, which then include everything that ended before
@@ -152,8 +152,8 @@ def _add_history(app: FastAPI, state: GatewayState) -> None:
             str, Query(max_length=LONGEST_NAME, description="The name of the part; for a route, its place.")
         ] = "",
     ) -> Response:
-        """The requests of the last hour, or only the requests for one listener, route or backend. A reload of the
-        configuration keeps them. Missing data means that there were no requests."""
+        """The requests of the last hour, or only the requests for one listener, route or backend. The history survives
+        a reload of the configuration. If data is missing, no requests arrived."""
         if bool(kind) != bool(name):
             raise HTTPException(422, "send both `kind` and `name`, or leave out both")
         return _reply(request, drawn_history(state.observing.history, (kind, name)))
@@ -180,8 +180,8 @@ def _add_requests(app: FastAPI, state: GatewayState) -> None:
         ] = 200,
     ) -> Response:
         """The last thousand requests and the last thousand failed requests, with the data of the access log, which
-        excludes headers, keys and tensors. A request must meet all conditions. Searches for parts of names ignore
-        case."""
+        excludes headers, keys and tensors. The response lists only requests that meet all conditions. Searches for
+        parts of names ignore case."""
         if status and status not in STATUSES:
             raise HTTPException(422, f"unknown status {status!r}; expected one of {', '.join(STATUSES)}")
         await state.refresh_counts()
@@ -194,9 +194,9 @@ def _add_requests(app: FastAPI, state: GatewayState) -> None:
         kind: Annotated[SummarisedPart, Query(description="Empty: all requests.")] = "",
         name: Annotated[str, part_of(description="The name of the part; for a route, its place.")] = "",
     ) -> Response:
-        """Statistics for one route, backend, model or principal, from its requests among the gateway's last thousand:
-        the number of failed requests, the total times and the times by stage, and the related routes, backends, models
-        and principals."""
+        """Statistics for one route, backend, model or principal, from its requests among the gateway's last thousand.
+        The statistics include the number of failed requests, the total times, the times by stage, and the related
+        routes, backends, models and principals."""
         if bool(kind) != bool(name):
             raise HTTPException(422, "send both `kind` and `name`, or leave out both")
         await state.refresh_counts()
@@ -208,8 +208,8 @@ def _add_configuration(app: FastAPI, state: GatewayState, find_warnings: FindWar
 
     @app.get("/api/configuration", summary="The configuration in use as lines", response_model=Configuration)
     async def read_configuration(request: Request) -> Response:
-        """The configuration in use as lines of YAML, with the warnings of `gateway check` and the errors of the last
-        reload, if it failed."""
+        """The configuration in use as lines of YAML, with the warnings of `gateway check`, and, if the last reload
+        failed, its errors."""
         config = state.config
         marked = await checked.get(config, lambda: Marked(config, find_warnings(config)))
         return _reply(request, marked.shown(state.last_reload_error).model_dump(mode="json"))
@@ -247,8 +247,8 @@ def _add_access(app: FastAPI, state: GatewayState) -> None:
             str, Query(max_length=LONGEST_NAME, description="A part of an id, a principal or a note.")
         ] = "",
     ) -> Response:
-        """The API keys by id, with their expiry and their last use: all keys, or the keys whose id, principal or note
-        contains this text."""
+        """The API keys by id, with their expiry and last use: all keys, or the keys whose id, principal or note
+        contains the given text."""
         await state.refresh_counts()
         file, credentials = state.assembly.authentication.access.file, state.assembly.authentication.access.credentials
         path, keys = (None, None) if file is None else (str(file.path), file.keys)
@@ -272,7 +272,7 @@ def _add_access(app: FastAPI, state: GatewayState) -> None:
 
     @app.get("/api/certificates", summary="The certificates, with their expiry", response_model=ListedCertificates)
     async def read_certificates(request: Request) -> Response:
-        """The TLS files that listeners, ports and backends use, and the expiry of the certificates in use."""
+        """The TLS files that listeners, ports and backends use, and the expiry times of the certificates in use."""
         found = ListedCertificates(certificates=state.status().certificates)
         return _reply(request, found.model_dump(mode="json"))
 
@@ -299,7 +299,7 @@ def _add_models(app: FastAPI, state: GatewayState, lists: ModelLists) -> None:
         version: Annotated[str, Query(max_length=LONGEST_NAME)] = "",
     ) -> ModelSignature:
         """One model's signature, as a backend's server reports it and as routes declare it. `model` is the model's name
-        on the server. The signature of a model graph is derived from the signatures of its models."""
+        on the server. The gateway derives a model graph's signature from the signatures of its models."""
         side, graph = state.assembly.backend_sides.get(backend), state.assembly.graphs.models.get(model)
         try:
             async with asyncio.timeout(SIGNATURE_SECONDS):
@@ -321,7 +321,7 @@ def _add_graphs(app: FastAPI, state: GatewayState) -> None:
 
     @app.get("/api/graphs", summary="The pictures of model graphs", response_model=DrawnGraphs)
     async def read_graphs(request: Request) -> Response:
-        """For each graph in `models`, the boxes of its steps, and the arrows of the tensors between them."""
+        """For each graph in `models`, the boxes of its steps, and the arrows of the tensors between the boxes."""
         config = state.config
         found = await drawn.get(config, lambda: drawn_graphs(config.models).model_dump(mode="json"))
         return _reply(request, found)
@@ -336,7 +336,7 @@ def _add_graphs(app: FastAPI, state: GatewayState) -> None:
 def _add_placement(app: FastAPI, state: GatewayState, clock: Callable[[], float]) -> None:
     @app.get("/api/placement", summary="The models of each server", response_model=placement.PlacementTables)
     async def read_placement(request: Request) -> Response:
-        """For each backend with `placement`, a table of models by servers: which servers have loaded a model, are
+        """For each backend with `placement`, a table of models by server: the servers that have loaded a model, are
         loading it, or could not load it, and the number of the model's calls since the gateway started."""
         found = placement.snapshots(state.assembly.backends, clock())
         tables = await asyncio.to_thread(lambda: placement.tables(found).model_dump(mode="json"))
@@ -349,8 +349,8 @@ def _topology_tag(state: GatewayState) -> str:
 
 
 def _reply(request: Request, body: dict[str, Any], headers: Mapping[str, str] | None = None) -> Response:
-    """Return JSON with an ETag, or 304 if the page already has this JSON. The headers tell caches not to store the
-    response."""
+    """Return JSON with an ETag, or status 304 if the page already has this JSON. The headers prevent caches from
+    storing the response."""
     content = orjson.dumps(body)
     tag = f'"{blake2b(content, digest_size=9).hexdigest()}"'
     fields = {"ETag": tag, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})}

@@ -1,8 +1,8 @@
 """`/api/configuration`: the configuration in use as lines of YAML. Each warning of `gateway check` and each error of a
-failed reload is attached to the line that it concerns. `/api/policies`: the policies of one place.
+failed reload is attached to the corresponding line. `/api/policies`: the policies of one place.
 
-The lines and the settings show the effective configuration, with all defaults and with masked secrets. The console
-does not show the file itself, because it can contain secrets."""
+The lines and the settings show the effective configuration, with all defaults and masked secrets. The console does not
+show the file itself, because it can contain secrets."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, cast
@@ -23,16 +23,16 @@ FindWarnings = Callable[[Config], Sequence[Finding]]
 
 
 class LineMark(BaseModel):
-    """A remark about a line."""
+    """A remark about a line of the configuration."""
 
     line: int
-    """Counted from 0."""
+    """The line's number, counted from 0."""
     kind: Literal["warning", "error"]
     """`error`: an error of a failed reload, attached to the corresponding line of the configuration in use, or to the
     nearest line above."""
     text: str
     place: str
-    """File, line and column, such as `gateway.yaml:12:3`; empty if the remark has no position in the file."""
+    """The file, line and column, such as `gateway.yaml:12:3`; empty if the remark has no position in the file."""
 
 
 class ReloadProblem(BaseModel):
@@ -40,7 +40,7 @@ class ReloadProblem(BaseModel):
 
     text: str
     place: str
-    """Same as in LineMark."""
+    """See LineMark."""
     line: int | None
     """The line with this error's LineMark; null if no line corresponds to the error."""
 
@@ -58,7 +58,7 @@ class Configuration(BaseModel):
     lines: list[str]
     marks: list[LineMark]
     failure: ReloadFailure | None = None
-    """Null if the last attempt to read the file succeeded."""
+    """The last reload's failure; null if the last attempt to read the file succeeded."""
 
 
 class Marked:
@@ -97,10 +97,10 @@ class Marked:
 
 
 class _Plain(yaml.CSafeDumper):
-    """A YAML dumper that writes every value in full, without anchors and aliases."""
+    """A YAML dumper that writes every value in full, without anchors or aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Return True, so no aliases are written."""
+        """Return True, so the dumper writes no aliases."""
         return True
 
 
@@ -160,7 +160,7 @@ class PolicySettings:
         stateful policy.
 
         Raises:
-            KeyError: there is no such route or backend.
+            KeyError: the route or backend does not exist.
         """
         found = []
         for entry in self._of_place[place]:

@@ -1,5 +1,5 @@
-"""The meaning of each error reason and the next steps. The console shows them, and `make pages` writes the table of
-reasons in `docs/runbook.md` from them."""
+"""The meaning of each error reason, and the next steps. The console shows these explanations, and `make pages`
+generates the table of reasons in `docs/runbook.md` from them."""
 
 from collections.abc import Set
 
@@ -156,11 +156,11 @@ class ExplainedReason(BaseModel):
     meaning: str
     look_at: str
     fault: Fault
-    """The party that caused the error. Only server errors need an operator."""
+    """The party that caused the error. Only server errors require an operator."""
 
 
 def explained(reasons: Set[str]) -> dict[str, ExplainedReason]:
-    """Return the explanations of these values of Reason. Other strings get no explanation."""
+    """Return the explanations of the strings that are values of Reason. Other strings have no explanation."""
     return {
         reason.value: ExplainedReason(meaning=text.meaning, look_at=text.look_at, fault=fault(reason.value))
         for reason, text in EXPLANATIONS.items()

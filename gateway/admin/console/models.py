@@ -1,5 +1,5 @@
 """`/api/models` and `/api/graphs`: the backend models and their signatures, as their servers report them, and the
-diagrams of model graphs, with the number of calls of their steps.
+diagrams of model graphs, with the number of calls of each step.
 
 The gateway queries servers when a user opens the page, and stores their responses for a minute. Client requests do not
 wait for these queries."""
@@ -32,11 +32,10 @@ ASKED_AT_ONCE = 32
 MOST_MODELS = 5000
 """Maximum number of listed models."""
 MOST_COMPARISONS = 200_000
-"""Maximum number of comparisons between routes for one list, which take a fraction of a second. Above this limit, the
-list contains every route to a model, including routes whose requests an earlier route takes."""
+"""Maximum number of comparisons between routes for one list. This many comparisons take a fraction of a second. Above
+this limit, the list contains every route to a model, including routes whose requests an earlier route takes."""
 MOST_ROUTES = 20
-"""Maximum number of routes that are listed for a model, and maximum number of a backend's globs that are compared with
-model names."""
+"""Maximum number of listed routes for a model, and maximum number of a backend's globs to compare with model names."""
 
 
 class ReachedBy(BaseModel):
@@ -51,12 +50,12 @@ class ListedModel(BaseModel):
     """A backend model, or a model graph."""
 
     backend: str
-    """Empty for a model graph."""
+    """The backend's name; empty for a model graph."""
     name: str
-    """The server's name for the model."""
+    """The model's name on the server."""
     version: str
     state: str
-    """The state that the server reports; empty if it reports none."""
+    """The state that the server reports; empty if the server reports none."""
     reason: str
     source: Literal["server", "configuration", "graph"]
     """`server`: the server lists the model. `configuration`: a route names the model, but the server does not list it,
@@ -77,10 +76,10 @@ class ListedModels(BaseModel):
 
     models: list[ListedModel]
     without_list: list[BackendWithoutList]
-    """Backends whose servers could not be queried. For these backends, `models` contains the models of the last
+    """Backends whose servers could not be queried. For these backends, `models` contains the models from the last
     successful response, if any, and the models that routes name."""
     is_complete: bool
-    """False if there are more models than the list contains."""
+    """False if the list omits models because it would be too long."""
 
 
 class TensorOfModel(BaseModel):
@@ -102,7 +101,7 @@ class ModelSignature(BaseModel):
     route: str | None
     """The route whose `signature` replaces the server's signature, or null."""
     unknown: str
-    """The reason why only the inputs are known; empty if the outputs are known too."""
+    """The reason why only the inputs are known; empty if the outputs are also known."""
 
 
 class ModelLists:
@@ -114,7 +113,8 @@ class ModelLists:
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
 
     async def read(self, config: Config, sides: Mapping[str, BackendSide]) -> ListedModels:
-        """Return all backend models. For a backend that does not respond soon, return the models that routes name."""
+        """Return all backend models. For a backend that does not respond quickly, return the models that routes
+        name."""
         lists = self._renewed(sides)
         entries = await asyncio.gather(*map(self._ask, lists))
         without = [
@@ -147,8 +147,8 @@ def _why_without(models: BackendModels) -> str:
 
 
 async def signature(config: Config, side: BackendSide, model: str, version: str) -> ModelSignature:
-    """Return the signature of a model, which the server calls `model`. If routes declare a signature, return the
-    tensors that the first such route declares.
+    """Return the signature of the model that the server calls `model`. If routes declare a signature, return the
+    tensors that the first of these routes declares.
 
     Raises:
         GatewayError: the backend's error, including NOT_FOUND.
@@ -163,8 +163,8 @@ async def signature(config: Config, side: BackendSide, model: str, version: str)
 
 
 async def graph_signature(model: GraphModel) -> ModelSignature:
-    """Return the signature of a model graph: the configured inputs, and the outputs and other fields from its models'
-    metadata, if available."""
+    """Return the signature of a model graph: the configured inputs, and, if available, the outputs and other fields
+    from its models' metadata."""
     try:
         answer = await model(Request(Operation.METADATA, model.graph.name))
     except GatewayError as error:
@@ -216,7 +216,7 @@ def _models(
 
 
 class _Shadows:
-    """Finds routes that get no requests for a model name, because an earlier route takes these requests."""
+    """Finds routes that receive no requests for a model name, because an earlier route takes those requests."""
 
     def __init__(self, config: Config) -> None:
         self._routes, self._graphs = config.routes, config.models
@@ -224,8 +224,8 @@ class _Shadows:
         self._left = MOST_COMPARISONS
 
     def has(self, at: int, name: str) -> bool:
-        """Return True if a graph or an earlier route takes all requests for the model `name` that would match the route
-        at index `at`."""
+        """Return True if a graph or an earlier route takes all requests for the model `name` that match the route at
+        index `at`."""
         route = self._routes[at]
         if name in self._graphs and not route.passthrough:
             return True
@@ -270,8 +270,8 @@ def _of_backend(
 
 
 def _reaching(route: RouteConfig, model: str) -> str | None:
-    """Return the name that clients use for the backend's `model` on this route; None if it is unreachable, or
-    unknown."""
+    """Return the name that clients use for the backend's `model` on this route; None if the model is unreachable or the
+    name is unknown."""
     wanted, names = route.match.model, rewritten(route)
     if wanted is not None and not wildcards(wanted):
         return wanted if backend_name(names, wanted) == model else None
@@ -280,8 +280,8 @@ def _reaching(route: RouteConfig, model: str) -> str | None:
 
 
 class DrawnBox(BaseModel):
-    """An input, a step or an output, with its position in pixels. `lines` are the lines of text in the box; the first
-    is the name."""
+    """An input, a step or an output, with its position in pixels. `lines` contains the lines of text in the box; the
+    first line is the name."""
 
     name: str
     kind: Literal["input", "step", "output"]
@@ -293,8 +293,8 @@ class DrawnBox(BaseModel):
 
 
 class DrawnArrow(BaseModel):
-    """The arrow of a tensor. `points` contains its start, the points where it enters and leaves each column that it
-    crosses, and its end."""
+    """A tensor's arrow. `points` contains its start, the points where it enters and leaves each crossed column, and its
+    end."""
 
     label: str
     points: list[tuple[int, int]]
@@ -312,8 +312,8 @@ class DrawnGraph(BaseModel):
 
 
 class CountedCalls(BaseModel):
-    """The calls of one step since the configuration was last loaded: the numbers of completed calls, failed calls, and
-    calls cancelled because the client disconnected or another step failed, and the total duration in seconds."""
+    """The calls of one step since the configuration was last loaded: the numbers of completed calls, of failed calls,
+    and of calls cancelled because the client disconnected or another step failed, and the total duration in seconds."""
 
     calls: int
     errors: int
@@ -328,7 +328,7 @@ class DrawnGraphs(BaseModel):
 
 
 class GraphTraffic(BaseModel):
-    """The calls by graph and step. Steps without calls are missing."""
+    """The calls by graph and step, without steps that have no calls."""
 
     steps: dict[str, dict[str, CountedCalls]]
 

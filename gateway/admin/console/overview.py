@@ -1,5 +1,5 @@
-"""`/api/topology`: listeners, routes and backends, and their connections, which only a reload changes. `/api/traffic`:
-counts since the gateway started, from which the page computes rates, and the numbers of calls in flight and of waiting
+"""`/api/topology`: listeners, routes, backends, and their connections, which only a reload changes. `/api/traffic`:
+counts since the gateway started, from which the page computes rates, and the numbers of calls in flight and waiting
 calls."""
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ class ConfiguredListener(BaseModel):
     address: str
     protocols: list[str]
     model: str
-    """The model for requests that contain no model name, or empty."""
+    """The model for requests without a model name, or empty."""
     tls: bool
     auth: bool
     """True if clients must authenticate."""
@@ -48,7 +48,7 @@ class ConfiguredRoute(BaseModel):
     name: str
     """The route's name, under which requests are counted."""
     match: dict[str, Any]
-    """The route's conditions, as in the configuration, without unset conditions."""
+    """The route's conditions that are set, as in the configuration."""
     rewrite: dict[str, Any]
     listeners: list[str]
     """The listeners whose requests can take the route."""
@@ -62,7 +62,7 @@ class ConfiguredGraph(BaseModel):
 
     name: str
     place: str
-    """The name under which the gateway counts the graph's requests, such as `models.posterior`, instead of a route's
+    """The name, such as `models.posterior`, under which the gateway counts the graph's requests; it replaces a route's
     name."""
     listeners: list[str]
     """The listeners whose requests can call the graph: always all listeners."""
@@ -81,7 +81,7 @@ class ConfiguredBackend(BaseModel):
     discovers: bool
     """True if the backend's endpoints come from discovery."""
     placed: bool
-    """True if the backend has `placement`, so its servers can have different models; `/api/placement` shows them."""
+    """True if the backend has `placement`. Its servers can then have different models, which `/api/placement` shows."""
 
 
 class Topology(BaseModel):
@@ -178,15 +178,15 @@ def _backends(route: RouteConfig) -> Iterator[RouteBackend]:
 
 
 Plain = dict[str, object]
-"""A JSON object as a plain dict. The page fetches it every second or two, so building it from pydantic models would
-waste time on validation."""
+"""A JSON object as a plain dict. The page fetches this object every second or two, so building it from pydantic models
+would waste time on validation."""
 
 
 class ListenerTraffic(BaseModel):
     """The current traffic of a listener."""
 
     in_flight: int
-    """Requests that have begun to arrive and have no response yet."""
+    """Number of requests that have started to arrive and have no response yet."""
     connections: int
     refused: int
     """Number of connections refused since the gateway started."""
@@ -202,7 +202,7 @@ class EndpointTraffic(BaseModel):
     drain: str | None = None
     """`draining` or `drained`; null if the endpoint is not being drained."""
     last_error: str | None = None
-    """The cause of the last failure of a call or a probe."""
+    """The cause of the last failed call or probe."""
 
 
 class BackendTraffic(BaseModel):
@@ -215,8 +215,8 @@ class BackendTraffic(BaseModel):
     queue: int
     """Maximum number of waiting calls."""
     starts_servers: bool
-    """True if the gateway starts the backend's servers when calls need them. The backend can then be healthy without
-    endpoints."""
+    """True if the gateway starts the backend's servers when calls need them. The backend can then be healthy even
+    without endpoints."""
     endpoints: list[EndpointTraffic]
 
 
@@ -224,9 +224,10 @@ class PathTraffic(BaseModel):
     """The requests of one path, counted since the gateway started."""
 
     listener: str
-    """Empty for the calls of graph steps. The request for the graph itself is counted on a path without a backend."""
+    """The listener's name; empty for the calls of graph steps. The request for the graph itself counts on a path
+    without a backend."""
     route: str
-    """Empty for requests that matched no route."""
+    """The route's name; empty for requests that matched no route."""
     backend: str
     endpoint: str
     """The endpoint that was called last."""
@@ -241,19 +242,20 @@ class PathTraffic(BaseModel):
 
 
 class Traffic(BaseModel):
-    """The current traffic. The response header `gateway-time` contains the time of the data, in seconds on the
-    gateway's own clock, so the body stays the same while nothing happens."""
+    """The current traffic. The time of the data, in seconds on the gateway's own clock, is in the response header
+    `gateway-time`, so the body stays the same while nothing happens."""
 
     started: float
-    """The time at which counting started, on the same clock. If the value changes, the gateway has restarted."""
+    """The time at which counting started, on the gateway's own clock. If this value changes, the gateway has
+    restarted."""
     topology: str
     """An identifier that changes when `/api/topology` or `/api/configuration` changes."""
     ready: bool
     errors: int
     """Number of requests that ended with an error. If the number grows, `/api/errors` returns new errors."""
     shedding: int
-    """What the gateway refuses because it is overloaded: 0 nothing, 1 new connections, 2 also large requests, 3 all
-    requests with a body."""
+    """The work that the overloaded gateway rejects: 0 nothing, 1 new connections, 2 also large requests, 3 all requests
+    with a body."""
     listeners: dict[str, ListenerTraffic]
     backends: dict[str, BackendTraffic]
     paths: list[PathTraffic]

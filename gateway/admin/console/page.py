@@ -1,4 +1,4 @@
-"""The files of the console's page, and the headers that stop the browser from loading anything else."""
+"""The files of the console's page, and the headers that prevent the browser from loading anything else."""
 
 from hashlib import blake2b
 from importlib.resources import files
@@ -26,7 +26,7 @@ POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # the browser refuses to parse strings as HTML, so a name chosen by a client stays text even if the page has a
+        # the browser does not parse strings as HTML, so a name chosen by a client stays text even if the page has a
         # bug
         "require-trusted-types-for 'script'",
     )
@@ -43,8 +43,8 @@ HEADERS = {
 
 
 def is_page(method: str, path: str) -> bool:
-    """Return True if a request is for the page itself, which needs no key: it contains no gateway data, and asks the
-    user for the key."""
+    """Return True if a request is for the page itself, which needs no key, because it contains no gateway data, and
+    prompts the user for the key."""
     return method in ("GET", "HEAD") and (path == "/" or path.startswith(FOLDER))
 
 

@@ -1,5 +1,5 @@
-"""`/api/placement`: for each backend with `placement`, a table of models by servers: which server has loaded which
-model, and how many calls each model got."""
+"""`/api/placement`: for each backend with `placement`, a table of models by server, with the models that each server
+has loaded and the number of calls of each model."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ class PlacedServer(BaseModel):
     has_told: bool
     """True if the server has reported its models."""
     error: str
-    """The error of the last query for its models; empty if it succeeded."""
+    """The error of the last query for the server's models; empty if the query succeeded."""
 
 
 class PlacedHolding(BaseModel):
@@ -51,7 +51,7 @@ class ModelPlacement(BaseModel):
     """Number of calls since the gateway started."""
     in_flight: int
     last_used: datetime | None
-    """The end of the model's last call, in UTC; null if there were no calls."""
+    """The end of the model's last call, in UTC; null if the model has had no calls."""
     places: list[PlacedHolding]
 
 
@@ -74,11 +74,12 @@ class PlacementTables(BaseModel):
 
 @frozen
 class BackendSnapshot:
-    """The placement of one backend at one moment, read in one step of the event loop. `now` is the time on the
-    backend's clock."""
+    """The placement of one backend at one moment, read in one event-loop step. `now` is the time on the backend's
+    clock."""
 
     servers: tuple[tuple[Endpoint, bool, str], ...]
-    """For each endpoint: the endpoint, whether it has reported its models, and the error of the last query for them."""
+    """For each endpoint: the endpoint, True if it has reported its models, and the error of the last query for its
+    models."""
     models: tuple[PlacedModel, ...]
     now: float
     can_load: bool
@@ -86,7 +87,7 @@ class BackendSnapshot:
 
 
 def snapshots(backends: Mapping[str, Backend], now: float) -> dict[str, BackendSnapshot]:
-    """Return the placement of all backends with `placement` at the time `now` on their clock."""
+    """Return the placement of all backends with `placement`, at the time `now` on their clock."""
     return {name: _snapshot(each, now) for name, each in placed(backends).items()}
 
 
@@ -105,7 +106,7 @@ def _snapshot(slots: PlacedSlots, now: float) -> BackendSnapshot:
 
 
 def tables(found: Mapping[str, BackendSnapshot]) -> PlacementTables:
-    """Return the tables made from these snapshots. Safe to call in any thread."""
+    """Return the tables for these snapshots. This function is safe to call in any thread."""
     return PlacementTables(backends={name: _table(each) for name, each in found.items()})
 
 
@@ -152,5 +153,5 @@ def _places(holdings: Sequence[ReplicaReport], numbers: Mapping[Endpoint, int]) 
 
 
 def _second(time: datetime) -> datetime:
-    """Return the time rounded to a second, so the JSON stays the same while nothing happens."""
+    """Return the time rounded to a second, to keep the JSON the same while nothing happens."""
     return (time + timedelta(seconds=0.5)).replace(microsecond=0)

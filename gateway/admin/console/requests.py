@@ -1,5 +1,5 @@
-"""`/api/requests`, `/api/summary` and `/api/history`: the last requests, statistics of the last requests for one part
-of the gateway, and the last hour in steps."""
+"""`/api/requests`, `/api/summary` and `/api/history`: the last requests, statistics of one part's last requests, and
+the last hour in steps."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -46,25 +46,25 @@ class ListedRequest(BaseModel):
 
     id: str
     at: datetime
-    """When the request ended, in UTC."""
+    """The time when the request ended, in UTC."""
     client: str
-    """`host:port`; empty over unix sockets."""
+    """The client's `host:port`; empty over unix sockets."""
     principal: str
     listener: str
-    """Empty for the call of a graph step, which has the same id as the request for the graph."""
+    """The listener's name; empty for the call of a graph step, which has the same id as the request for the graph."""
     in_protocol: str
     operation: str
     model: str
     """The first 256 characters of the model's name in the request; empty if the request could not be decoded."""
     route: str
     backend: str
-    """The backend that was called last. `out_protocol` and `endpoint` also describe the last call. Empty if no backend
-    was called, and for a graph, because its steps have their own backends."""
+    """The backend that was called last. `out_protocol` and `endpoint` also describe the last call. The fields are empty
+    if no backend was called, and for a graph, because its steps have their own backends."""
     out_protocol: str
     endpoint: str
     status: str
     reason: str
-    """Empty for requests that succeeded."""
+    """The error reason; empty for requests that succeeded."""
     fault: Literal["", "caller", "server"]
     """The party that caused the error; empty for requests that succeeded."""
     code: int
@@ -79,17 +79,17 @@ class ListedRequest(BaseModel):
     bytes_in: int
     bytes_out: int
     queued: float
-    """Seconds that the request waited in backend queues."""
+    """Time that the request waited in backend queues, in seconds."""
     upstream: float
     """Total duration of all attempts, in seconds."""
     seconds: float
-    """Seconds from the request's arrival to the end of the response."""
+    """Time from the request's arrival to the end of the response, in seconds."""
     losses: list[str]
     """The information that was lost in the conversion between protocols."""
 
 
 class ListedRequests(BaseModel):
-    """The last requests that match, newest first, and explanations of their error reasons."""
+    """The last matching requests, newest first, and explanations of their error reasons."""
 
     requests: list[ListedRequest]
     matching: int
@@ -102,8 +102,8 @@ class ListedRequests(BaseModel):
 @frozen
 class Search:
     """Conditions that a request must meet. An empty condition matches every request. `id`, `model` and `principal`
-    match parts of the values, ignoring case; with `exactly`, `model` and `principal` must be equal. The other
-    conditions must be equal to the request's values, except that the status FAILED matches every failed request."""
+    match parts of the request's values, ignoring case; with `exactly`, `model` and `principal` must equal them. The
+    other conditions must equal the request's values, except that the status FAILED matches every failed request."""
 
     id: str = ""
     model: str = ""
@@ -134,8 +134,8 @@ class Search:
 
 
 def listed(requests: RecentRequests, search: Search, most: int, since_1970: float) -> dict[str, Any]:
-    """Return up to `most` of the matching requests as a JSON object, a ListedRequests. A search for a backend also
-    finds the calls of graph steps. `since_1970` is the Unix time at which the requests' clock was 0."""
+    """Return up to `most` matching requests as a JSON object, a ListedRequests. A search for a backend also finds the
+    calls of graph steps. `since_1970` is the Unix time at which the requests' clock was 0."""
     kept = list(requests.with_steps() if search.backend else requests)
     matching = [each for each in kept if search.matches(each)]
     shown = matching[:most]
@@ -159,11 +159,11 @@ def _listed(request: RecentRequest, since_1970: float) -> dict[str, Any]:
 
 
 SummarisedPart = Literal["", "listener", "route", "backend", "model", "principal"]
-"""The kinds of parts whose requests can be summarized. The empty string means all requests."""
+"""The kind of part whose requests to summarize. The empty string means all requests."""
 RELATED: Sequence[SummarisedPart] = ("route", "backend", "model", "principal")
 MOST_NAMES = 100
-"""Maximum number of names that a list shows for each of RELATED. The list starts with the names that occur in the
-largest number of requests."""
+"""Maximum number of names to list for each of RELATED. The list starts with the names that occur in the most
+requests."""
 
 
 class Times(BaseModel):
@@ -183,10 +183,10 @@ class RequestSummary(BaseModel):
 
     requests: int
     of: int
-    """Number of the gateway's recent requests that were considered, without probes: 1000 plus the remainder of a
-    batch."""
+    """Number of the gateway's recent requests that the summary considers, without probes: up to 1000, plus the
+    remainder of a batch."""
     since: datetime | None
-    """The end of the oldest of these requests, or null."""
+    """The time when the oldest of these requests ended, or null."""
     failed: int
     """Number of requests with a server error."""
     rejected: int
@@ -194,7 +194,7 @@ class RequestSummary(BaseModel):
     total: Times
     stages: dict[str, Times]
     """Times by stage. `queue`, `server` and `gateway` add up to the total time. `reading` and `writing` are parts of
-    `gateway`, which are measured for 1 in 16 requests."""
+    `gateway`, measured for 1 in 16 requests."""
     names: dict[str, list[str]]
     """The routes, backends, models and principals of the requests, sorted by frequency."""
 
@@ -234,7 +234,7 @@ def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: f
 
 
 def _fault_of(kind: RequestKind) -> str:
-    """Return which party caused the error of a failed request: CALLER or SERVER."""
+    """Return the party that caused a failed request's error: CALLER or SERVER."""
     if kind.status == OK:  # the response contained an error, but was not decoded
         return SERVER if kind.code >= 500 else CALLER
     return fault(kind.reason, kind.status)
@@ -270,11 +270,11 @@ ROWS = {
 
 
 class DrawnHistory(BaseModel):
-    """The last hour, or the time since the gateway started, in steps. Each list contains one value per step, the oldest
+    """The last hour, or the time since the gateway started, in steps. Each list contains one value per step, oldest
     first."""
 
     step: float
-    """Planned length of a step, in seconds. A busy event loop can delay its end."""
+    """Planned length of a step, in seconds. A busy event loop can delay the end of a step."""
     kept: float
     """Number of seconds in the history."""
     times: list[float]
@@ -282,25 +282,25 @@ class DrawnHistory(BaseModel):
     seconds: list[float]
     """The lengths of the steps, in seconds."""
     requests: list[float]
-    """Requests that ended in the step."""
+    """Number of requests that ended in the step."""
     errors: list[float]
-    """Requests that failed with a server error."""
+    """Number of requests that failed with a server error."""
     median: list[float | None]
     """The median latency of these requests, in seconds; null if no request ended. `p95` and `p99` are the 95th and 99th
     percentiles."""
     p95: list[float | None]
     p99: list[float | None]
     in_flight: list[float | None]
-    """The maximum number of requests in flight within the step; null for routes, because the gateway knows neither this
-    number nor `waiting` for a route."""
+    """The maximum number of requests in flight within the step. Null for routes, because the gateway counts neither
+    requests in flight nor waiting calls by route."""
     waiting: list[float | None]
     """The maximum number of calls that waited for a free slot of a backend within the step."""
     queue: list[float | None]
     """The mean time that a request waited in backend queues, in seconds. The following fields are also mean times."""
     server: list[float | None]
-    """Time in calls to model servers, including the network."""
+    """The mean time in calls to model servers, including the network."""
     gateway: list[float | None]
-    """All other time. `queue`, `server` and `gateway` add up to the total."""
+    """The mean of all other time. `queue`, `server` and `gateway` add up to the total."""
     reading: list[float | None]
     """The part of `gateway` spent on decoding requests; `writing` is the part spent on encoding responses. The gateway
     measures `reading` and `writing` for 1 in 16 requests."""

@@ -1,5 +1,5 @@
-"""The admin port's part of the OpenAPI documents: what FastAPI cannot know about its own document (the authentication
-of clients, and the errors without their own model), and the page that shows all documents."""
+"""The admin port's part of the OpenAPI documents, and the page that shows all documents. This part contains the facts
+that FastAPI cannot derive for its own document: client authentication, and errors without their own model."""
 
 from collections.abc import Iterator
 from copy import deepcopy

@@ -22,7 +22,7 @@ from gateway.core.protocol import Protocol
 from gateway.routing.router import LONGEST_NAME
 
 MODEL_SECONDS = 10.0
-"""Time limit for servers' responses about a model, in seconds."""
+"""Time limit for servers' responses to queries about a model, in seconds."""
 
 
 class DocumentOfListener(BaseModel):
@@ -72,7 +72,8 @@ def add_api(app: FastAPI, state: GatewayState, clock: Callable[[], float]) -> No
         version: Annotated[str, Query(max_length=LONGEST_NAME, description="Version for the model's paths.")] = "",
     ) -> Response:
         """Every HTTP path that the listener serves. If `model` is set, the schemas contain the model's inputs and
-        outputs, with examples. The gateway gets them from the server, and caches them for a minute."""
+        outputs, with examples. The gateway fetches the inputs and outputs from the server, and caches them for a
+        minute."""
         config = next((each for each in state.config.listeners if each.name == listener), None)
         rows = () if config is None else over_http(_rows(state, config))
         if config is None or not rows:
@@ -111,10 +112,10 @@ async def _described(
     model: str,
     version: str,
 ) -> Mapping[str, DescribedModel | str]:
-    """For each protocol, return the model as clients see it, or a message that explains why they cannot use it.
+    """For each protocol, return the model as clients see it, or the reason why clients cannot use it.
 
     Raises:
-        HTTPException: the clients of no protocol can use the model.
+        HTTPException: clients cannot use the model over any of the protocols.
     """
     found: dict[str, DescribedModel | str] = {}
     status = 404

@@ -1,6 +1,6 @@
-"""The OpenAPI 3.1 document of a listener: its paths with their prefixes, described by their protocols.
+"""The OpenAPI 3.1 document of a listener: its paths with their prefixes, as their protocols describe them.
 
-`api` and the command `gateway openapi` create it. The statuses and bodies of errors come from the protocol's
+`api` and the command `gateway openapi` create the document. The statuses and bodies of errors come from the protocol's
 `encode_error`. The document omits paths whose requests always fail.
 """
 
@@ -28,8 +28,8 @@ JsonObject: TypeAlias = dict[str, Any]
 VERSION = "3.1.0"
 
 _NEVER_SEEN = {Reason.CANCELLED, Reason.METHOD_NOT_ALLOWED, Reason.VERSION_NOT_SUPPORTED}
-"""Error reasons that a client of a documented operation never sees, because it has disconnected or because they apply
-to other kinds of requests."""
+"""Error reasons that a client of a documented operation never sees, because the client has disconnected or because the
+reasons apply to other kinds of requests."""
 _OF_BODIES = {
     Reason.LENGTH_REQUIRED,
     Reason.UNSUPPORTED_ENCODING,
@@ -38,7 +38,7 @@ _OF_BODIES = {
 }
 _CAPTURE = re.compile(r"\{(\w+)\}")
 _REST = "rest"
-"""The path parameter for the part of a pattern that `*` matches."""
+"""The path parameter for the part of a path that a pattern's `*` matches."""
 
 
 def document(
@@ -54,8 +54,8 @@ def document(
     - `rows`: The listener's protocols with their prefixes, as in its PathTable.
     - `url`: The listener's address for clients; empty if the address is unknown.
     - `auth`: The credentials that clients can use; None without authentication.
-    - `models`: For each protocol name, the model to describe, or the reason why it cannot be described. For a protocol
-      without an entry, the document describes the paths for any model.
+    - `models`: For each protocol name, the model to describe, or the reason why the model cannot be described. For a
+      protocol without an entry, the document describes the paths for any model.
     - `version`: The gateway's version.
     """
     schemes = _security_schemes(listener, auth)
@@ -95,8 +95,8 @@ def document(
 def _model_of(
     protocol: Protocol, pattern: str, known: DescribedModel | str | None, listener: ListenerConfig
 ) -> DescribedModel | None:
-    """Return the model that the description of a path is for. Return None if the path is described for any model, or
-    always leads to another model."""
+    """Return the model for which the document describes a path. Return None if the description applies to any model, or
+    if the path always leads to another model."""
     models = protocol.traits.models
     is_named = models.named or models.may_be_named or "{model}" in pattern
     return known if isinstance(known, DescribedModel) and (is_named or known.name == listener.model) else None
@@ -117,7 +117,7 @@ def _about(listener: ListenerConfig, models: Mapping[str, DescribedModel | str])
 
 
 def _placed(pattern: str, prefix: str) -> tuple[str, str]:
-    """Return the method, in lower case, and the path of a pattern with its prefix."""
+    """Return a pattern's method in lowercase, and its path with the prefix."""
     method, _, path = pattern.partition(" ")
     if prefix.strip("/"):
         path = f"/{prefix.strip('/')}{path.rstrip('/')}"
@@ -132,7 +132,7 @@ def _operation_id(method: str, path: str, taken: Container[str]) -> str:
 
 
 class _Responses:
-    """The error responses of the document, without duplicates. Operations refer to them by name."""
+    """The document's error responses, without duplicates. Operations refer to the responses by name."""
 
     def __init__(self) -> None:
         self.found: dict[str, JsonObject] = {}
@@ -200,8 +200,7 @@ def _described(protocol: Protocol, pattern: str, described: HttpOperation, respo
 
 
 def _merged(own: JsonObject, errors: JsonObject) -> JsonObject:
-    """Return the error bodies by media type, merged with the bodies (`own`) of other responses that have the same
-    status."""
+    """Return the error bodies by media type, merged with the bodies (`own`) of other responses with the same status."""
     return {
         name: {"schema": {"anyOf": [own[name]["schema"], each["schema"]]}}
         if name in own and "schema" in own[name] and "schema" in each
@@ -211,7 +210,7 @@ def _merged(own: JsonObject, errors: JsonObject) -> JsonObject:
 
 
 def _errors(protocol: Protocol, pattern: str, described: HttpOperation) -> Iterator[tuple[int, JsonObject]]:
-    """Yield the responses to errors by status."""
+    """Yield the error responses, by status."""
     method, _, path = pattern.partition(" ")
     message = Message(method, path, pattern=pattern)
     request = None if described.operation is None else Request(described.operation, "MODEL", origin=message)
@@ -248,7 +247,7 @@ def _media(media: Media) -> JsonObject:
     if media.example is not None:
         found["example"] = media.example
     if media.binary_example:
-        # OpenAPI has no examples of bytes
+        # OpenAPI cannot represent examples of bytes
         found["x-example-base64"] = b64encode(media.binary_example).decode()
     if media.example_headers:
         found["x-example-headers"] = dict(media.example_headers)
@@ -297,8 +296,8 @@ def _security(listener: ListenerConfig, schemes: JsonObject) -> list[JsonObject]
 
 
 def listener_url(config: ListenerConfig, address: str, host: str) -> str:
-    """Return the URL of a listener that is bound to `address` (`host:port`). A wildcard address is replaced by `host`,
-    the host name in the caller's own request."""
+    """Return the URL of a listener that is bound to `address` (`host:port`). `host`, the host name in the caller's own
+    request, replaces a wildcard address."""
     bound, _, port = address.rpartition("://")[2].rpartition(":")
     if bound.strip("[]") in ALL_ADDRESSES:
         bound = f"[{host}]" if ":" in host else host or "localhost"

@@ -1,5 +1,5 @@
-"""A model as a listener's clients see it, from live metadata. `ModelsOfClients` fetches the metadata when a user opens
-the page, through the same path as a client's metadata request, and caches it for a minute."""
+"""A model as a listener's clients see it, from live metadata. When a user opens the page, `ModelsOfClients` fetches the
+metadata through the same path as a client's metadata request, and caches it for a minute."""
 
 import asyncio
 from collections import OrderedDict
@@ -36,8 +36,8 @@ class ModelsOfClients:
     async def get(
         self, config: Config, select: Select, listener: str, protocol: Protocol, model: str, version: str
     ) -> DescribedModel:
-        """Return the model with the names that clients of `protocol` use at the listener. `select` finds the
-        destination of a request.
+        """Return the model, with the names that clients of `protocol` use on the listener. `select` finds a request's
+        destination.
 
         Raises:
             GatewayError: the error for an unknown model, or the backend's error.
@@ -85,5 +85,5 @@ async def _answer(select: Select, request: Request) -> Signature:
 
 
 def why_not(error: GatewayError | DecodeError) -> str:
-    """Return a message that explains why a model cannot be described."""
+    """Return the reason why a model cannot be described."""
     return error.message if isinstance(error, GatewayError) else str(error)

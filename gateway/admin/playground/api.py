@@ -1,7 +1,7 @@
 """The paths of the playground: `/api/playground`, and below it `send`, `explain` and `snippets`.
 
-The same access rules apply to these paths as to all paths of the admin port. The playground gives its users only the
-access that every client has, because the request goes through the listener, which requires its own key.
+These paths have the same access rules as all paths of the admin port. The playground gives its users only the access of
+an ordinary client, because the request goes through the listener, which requires its own key.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from gateway.core.protocol import Protocol as WireForm
 MOST_VALUES = 5000
 """Maximum number of JSON values in a form. A form with 64 inputs and outputs contains 2,500 values."""
 MOST_ERRORS = 10
-"""Maximum number of reported errors of a form."""
+"""Maximum number of a form's errors to report."""
 AT_ONCE = 4
 """Maximum number of playground requests in progress. Additional requests get status 429."""
 MOST_FORMS = 16
@@ -68,8 +68,8 @@ class PlaygroundListener(BaseModel):
 
 
 class PlaygroundSettings(BaseModel):
-    """The options that the form offers. `operations` lists the operations of each protocol, `derivatives` the tensor
-    names of the derivatives."""
+    """The options that the form offers. `operations` lists the operations of each protocol, and `derivatives` lists the
+    tensor names of the derivatives."""
 
     listeners: list[PlaygroundListener]
     operations: dict[str, list[str]]
@@ -80,8 +80,8 @@ class PlaygroundSettings(BaseModel):
 
 
 class SentCall(BaseModel):
-    """One request as sent over the network, and its responses. Times are in seconds; a time is null if the event did
-    not happen."""
+    """One request as sent over the network, and its responses. Times are in seconds, or null if the event did not
+    happen."""
 
     request: ShownMessage
     replies: list[ShownMessage]
@@ -92,9 +92,9 @@ class SentCall(BaseModel):
 
 class Sent(BaseModel):
     """The result of a request. `status` is OK or the status of the error. `facts` contains response headers that
-    describe the server that responded. `more_outputs` is the number of outputs that are not in the list. `forms`
-    contains the response in the other protocols. `explanation` is the content of the response's `gateway-explanation`;
-    if it is null, `unexplained` contains the reason."""
+    describe the server that responded. `more_outputs` is the number of outputs that the list omits. `forms` contains
+    the response in the other protocols. `explanation` is the content of the response's `gateway-explanation`; if null,
+    `unexplained` contains the reason."""
 
     protocol: str
     status: str
@@ -112,7 +112,7 @@ class Sent(BaseModel):
 
 class WrongForm(BaseModel):
     """The errors of an invalid form: a message for each invalid field, such as `inputs.0.values`. The field "" stands
-    for the whole form."""
+    for the entire form."""
 
     errors: dict[str, str]
 
@@ -145,7 +145,7 @@ def add_playground(app: FastAPI, state: GatewayState) -> None:
 
     @app.post(f"{PLAYGROUND}/send", openapi_extra=described, responses=wrong, response_model=Sent)
     async def send(request: Request) -> Response:
-        """Send the request of a form to its listener, like a client over the network, and show the response."""
+        """Send the form's request to its listener, as a client does over the network, and show the response."""
         form = await _read(request)
         async with turn():
             try:
@@ -159,7 +159,7 @@ def add_playground(app: FastAPI, state: GatewayState) -> None:
 
     @app.post(f"{PLAYGROUND}/explain", openapi_extra=described, responses=wrong, response_model=dict[str, Any])
     async def explain(request: Request) -> Response:
-        """Explain the request of a form without sending anything: its route and the message for the backend."""
+        """Explain the form's request without sending it: its route, and the message for the backend."""
         form = await _read(request)
         async with turn():
             try:
@@ -169,7 +169,7 @@ def add_playground(app: FastAPI, state: GatewayState) -> None:
 
     @app.post(f"{PLAYGROUND}/snippets", openapi_extra=described, responses=wrong, response_model=list[Snippet])
     async def write_snippets(request: Request) -> Response:
-        """The request of a form as code for other clients, ready to copy."""
+        """The form's request as code for other clients, ready to copy."""
         form = await _read(request)
         async with turn():
             try:
@@ -190,14 +190,14 @@ async def _snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str
 
 
 async def _apart(work: Callable[[], Coroutine[Any, Any, object]]) -> Response:
-    """Return the result of `work` as JSON. Run it in a thread with its own event loop, so client requests do not wait
-    for it."""
+    """Run `work` in a thread with its own event loop, so client requests do not wait for it, and return the result as
+    JSON."""
     return await asyncio.to_thread(lambda: _json(asyncio.run(work())))
 
 
 async def _while_asked(request: Request, work: Coroutine[Any, Any, PlaygroundResult]) -> PlaygroundResult:
-    """Return the result of `work`. Cancel it if the client disconnects first. The body of `request` must have been
-    read."""
+    """Run `work` and return the result. If the client disconnects first, cancel `work`. The caller must have read the
+    body of `request`."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -248,8 +248,8 @@ def _address(state: GatewayState, form: PlaygroundForm) -> str:
 
 
 async def _read(request: Request) -> PlaygroundForm:
-    """Return the form in the request body. It must be JSON, because a page of another host cannot make a browser send
-    that content type without a preflight request."""
+    """Return the form in the request body. The body must be JSON, because a page of another host cannot make a browser
+    send this content type without a preflight request."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "expected Content-Type: application/json")
     return await asyncio.to_thread(_parsed, await read_body(request))

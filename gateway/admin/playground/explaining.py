@@ -1,5 +1,5 @@
-"""Explain a request of the playground: without sending it, in the same way as `gateway explain` explains a client's
-message; or why the response to a request that was sent contains no explanation."""
+"""Explain a playground request without sending it, as `gateway explain` explains a client's message. For a request that
+was sent, explain why its response contains no explanation."""
 
 from base64 import b64encode
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ from gateway.core.protocol import StreamBinding
 
 
 async def explained(form: PlaygroundForm, config: Config, address: str) -> Explanation:
-    """Explain how a gateway with `config` processes the form's request, up to the message for the backend, which is not
-    sent. The function assembles a separate gateway for this.
+    """Explain how a gateway with `config` processes the form's request, up to the message for the backend, without
+    sending the message. The function assembles a separate gateway for this purpose.
 
     Raises:
         PlaygroundFormError: the protocol cannot carry the request.
@@ -52,8 +52,8 @@ async def explained(form: PlaygroundForm, config: Config, address: str) -> Expla
 
 
 def why_unexplained(prepared: Prepared, played: PlaygroundResult, guards: Mapping[str, ListenerAuthentication]) -> str:
-    """Return one sentence that tells the user which setting, key or permission is missing. `guards` contains the
-    authentication of the listeners with `auth`."""
+    """Return one sentence that names the missing setting, key or permission. `guards` contains the authentication of
+    the listeners with `auth`."""
     listener = prepared.config
     if not listener.allow_explain:
         return f"Listener {listener.name!r} does not explain requests: its key `allow_explain` is false."

@@ -20,14 +20,14 @@ from gateway.core.tensors import MAX_RANK, Parameters, Shape, Tensor, tensor
 from gateway.routing.router import LONGEST_NAME
 
 MOST_ELEMENTS = 250_000
-"""Maximum number of elements in all inputs together."""
+"""Maximum total number of elements in all inputs."""
 MOST_PARAMETERS = 10_000
-"""Maximum number of JSON values in the parameters; a message has the same limit (`limits.json_values`)."""
+"""Maximum number of JSON values in the parameters. A message has the same limit (`limits.json_values`)."""
 MOST_TENSORS = 64
 SECONDS = 10.0
 MOST_SECONDS = 25.0
-"""Maximum wait for a response, in seconds. Shorter than the 30 s for which a connection to the admin port can stay
-open."""
+"""Maximum wait for a response, in seconds. The wait is shorter than the 30 s for which a connection to the admin port
+can stay open."""
 
 FRAMING_HEADERS = frozenset(
     {"host", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive", "te", "trailer"}
@@ -48,8 +48,8 @@ class _Typed(BaseModel):
 
 
 class TypedInput(_Typed):
-    """One input. `shape` can contain one dimension of any size (`-1` or `?`). If `shape` is empty, it is derived from
-    the values. `declared` is the shape in the model's metadata, or empty if unknown."""
+    """One input. `shape` can contain one dimension of any size (`-1` or `?`). An empty `shape` means that the values
+    determine the shape. `declared` is the shape in the model's metadata, or empty if unknown."""
 
     name: str = Field(default="", max_length=LONGEST_NAME)
     datatype: str = Field(default="FP64", max_length=16)
@@ -68,7 +68,7 @@ class DeclaredOutput(_Typed):
 
 class PlaygroundForm(_Typed):
     """The complete form. `parameters` is a JSON object, `headers` contains one line `name: value` per header, and `key`
-    is the API key or token for the listener. The playground uses the key only for this request, and does not store
+    is the API key or token for the listener. The playground uses the key only for this request and does not store
     it."""
 
     listener: str = Field(max_length=LONGEST_NAME)
@@ -177,7 +177,7 @@ def read_tensor(typed: TypedInput) -> Tensor:
 
 
 def _elements(text: str, datatype: Datatype) -> tuple[list[Any], Shape | None]:
-    """Return the elements; if they are JSON, also return the shape of the nested lists."""
+    """Return the elements. If the elements are JSON, also return the shape of the nested lists."""
     stripped = text.strip()
     if stripped.startswith("["):
         if has_more_values(stripped, 2 * MOST_ELEMENTS + MAX_RANK):
@@ -327,7 +327,8 @@ _TEXTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 def has_more_values(text: str, most: int) -> bool:
     """Return True if a JSON document, valid or not, contains more than `most` values. An empty list counts as two
-    values. Parsing would create an object for each value, and block the event loop even in another thread."""
+    values. This function does not parse the document, because parsing would create an object for each value, and block
+    the event loop even in another thread."""
     if _marks(text) < most:
         return False
     found = at = 0
@@ -340,6 +341,6 @@ def has_more_values(text: str, most: int) -> bool:
 
 
 def _marks(text: str) -> int:
-    """Return the number of characters that precede a value. Every value except the document itself follows one of these
+    """Return the number of characters that precede values. Every value except the document itself follows one of these
     characters."""
     return text.count(",") + text.count("[") + text.count("{")

@@ -1,7 +1,7 @@
 """Send a request to a listener of this gateway as a client would, using the listener's address, transport and TLS.
 
-The model's signature comes from the form, so the playground sends a single message, without metadata requests before
-it. The gateway's own Bridge adapts the tensors to the listener's protocol. `api` sends requests. `snippets` and
+The model's signature comes from the form, so the playground sends a single message, without preceding metadata
+requests. The gateway's own Bridge adapts the tensors to the listener's protocol. `api` sends requests. `snippets` and
 `explaining` need only the messages that a client would send.
 """
 
@@ -53,9 +53,9 @@ from gateway.transports.certificates import client_context
 from gateway.transports.tls import ClientTls
 
 MOST_REPLY = 16 * 2**20
-"""Maximum size of one response, and of the body of one message of a stream, in bytes."""
+"""Maximum size of one response, and of the body of one stream message, in bytes."""
 MOST_RESPONSES = 64
-"""Maximum number of stream responses that the playground waits for."""
+"""Maximum number of stream responses for which the playground waits."""
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "::": "[::1]", "": "127.0.0.1"}
 
 
@@ -82,8 +82,8 @@ class PlaygroundCall:
 
 @frozen
 class PlaygroundResult:
-    """The result of a request. `calls` contains the messages, `error` the reason for a missing response, and `seconds`
-    the total time."""
+    """The result of a request. `calls` contains the messages, `error` is the reason for a missing response, and
+    `seconds` is the total time."""
 
     calls: tuple[PlaygroundCall, ...]
     responses: tuple[Response, ...]
@@ -253,9 +253,9 @@ async def _responses(
 
 
 def _flavor(prepared: Prepared) -> str:
-    """Return the server type as which to address the listener: the configured type, or else the simplest one. If the
-    protocol has a JSON and a binary format, the simplest type uses JSON. If JSON cannot represent the request, return
-    no type (an empty string), so the request is in the full format."""
+    """Return the server type for requests to the listener: the configured type, or else the simplest one. If the
+    protocol has a JSON format and a binary format, the simplest type uses JSON. If JSON cannot represent the request,
+    return an empty string, which means that the request uses the full format."""
     configured = prepared.config.flavor.get(prepared.protocol.name, "")
     flavors = prepared.protocol.traits.servers.flavors
     if configured or flavors is None:
@@ -332,7 +332,7 @@ def _as_point(given: Tensor, spec: TensorSpec) -> Tensor:
 
 
 def _field(form: PlaygroundForm, text: str) -> str:
-    """Return the field of the form that an error is about: the input whose name is in the error's text, if any."""
+    """Return the form field that an error concerns: the input whose name is in the error's text, if any."""
     for at, each in enumerate(form.inputs):
         if each.name and f"input {each.name!r}" in text:
             return f"inputs.{at}.values"
@@ -349,8 +349,8 @@ def _tls(prepared: Prepared) -> ClientTls | None:
         context = client_context(TlsFiles(authorities=str(tls.certificate)), alpn=(alpn,) if alpn else ())
     except CertificateError as error:
         raise PlaygroundFormError({"listener": f"tls.{error.key}: {error}"}) from error
-    # The file is the listener's own certificate. A server that has its private key is the listener, whatever names the
-    # certificate contains.
+    # The file is the listener's own certificate. A server that has its private key is the listener, regardless of the
+    # names in the certificate.
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return ClientTls(lambda: context)

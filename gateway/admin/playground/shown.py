@@ -1,4 +1,4 @@
-"""Formats messages and responses for display: JSON on several lines, binary content in hexadecimal with notes."""
+"""Formats messages and responses for display: JSON on several lines, and binary content in hexadecimal with notes."""
 
 import json
 from base64 import b64encode
@@ -19,7 +19,7 @@ from gateway.core.requests import Request, Response
 from gateway.core.tensors import Tensor
 
 LONGEST_TEXT = 64 * 2**10
-"""Maximum length of the shown part of a body, in characters."""
+"""Maximum number of characters to show of a body."""
 MOST_HEX = 4096
 """Maximum number of bytes to show in hexadecimal."""
 MOST_VALUES = 1000
@@ -45,7 +45,7 @@ _LONGEST_HEADER = 4096
 
 class ShownMessage(BaseModel):
     """A message. `head` contains the address and the headers, one per line. `size` is the size of the body in bytes. If
-    `cut` is True, `body` is incomplete. For an incomplete response, `whole` contains the full body in base64."""
+    `cut` is True, `body` is incomplete. For an incomplete response, `whole` contains the complete body in base64."""
 
     head: list[str]
     size: int
@@ -65,7 +65,7 @@ class ShownForm(BaseModel):
 
 
 class ShownOutput(BaseModel):
-    """An output. `elements` is the number of elements. `values` is JSON with at most the first MOST_VALUES of them;
+    """An output. `elements` is the number of elements. `values` is JSON with at most the first MOST_VALUES elements;
     `cut` is True if elements are missing."""
 
     name: str
@@ -86,7 +86,7 @@ def shown_message(message: Message, protocol: Protocol, added: RawHeaders = ()) 
 
 
 def shown_replies(replies: Sequence[Message], protocol: Protocol) -> list[ShownMessage]:
-    """Return responses for display. Responses that are too long to show are also included in full, up to MOST_WHOLE
+    """Return responses for display. Responses that are too long to show are also included completely, up to MOST_WHOLE
     bytes in total."""
     found: list[ShownMessage] = []
     left = MOST_WHOLE
@@ -103,7 +103,7 @@ def forms(
     responses: tuple[Response, ...], error: GatewayError | None, request: Request, without: str, size: int
 ) -> list[ShownForm]:
     """Return the response in every protocol except `without`. `size` is the size of the responses in bytes. A large
-    response is not converted, because that would delay other requests."""
+    response is not converted, because the conversion would delay other requests."""
     others = [each for name, each in protocols().items() if name != without]
     if size > MOST_IN_FORMS:
         why = f"Responses of more than {MOST_IN_FORMS:,} bytes appear only in their own protocol."
@@ -128,7 +128,7 @@ def shown_output(tensor: Tensor) -> ShownOutput:
 
 
 def shortened(text: str, length: int) -> str:
-    """Return `text`; if it is longer than `length`, return its beginning and its number of characters."""
+    """Return `text`. If it is longer than `length`, return its beginning and its number of characters."""
     return text if len(text) <= length else f"{text[:length]}… ({len(text):,} characters)"
 
 
@@ -189,7 +189,7 @@ def _body(message: Message, protocol: Protocol, size: int) -> tuple[str, str, bo
 
 
 class _Literal(str):
-    """A number with its original digits, because a float would lose some."""
+    """A number with its original digits, because a float would lose some of them."""
 
     __slots__ = ()
 
@@ -235,8 +235,8 @@ def _text(value: object) -> str:
 def _hexadecimal(body: bytes, notes: dict[int, str]) -> str:
     """Return a hex dump of `body` with up to 16 bytes per line.
 
-    Each of the `notes` is on a line above the bytes that it describes, so a line of bytes ends where the bytes of the
-    next note start."""
+    Each of the `notes` is on a line above the bytes that it describes. A line of bytes therefore ends where the bytes
+    of the next note start."""
     lines: list[str] = []
     at, end = 0, min(len(body), MOST_HEX)
     starts = sorted(each for each in notes if each < end)
@@ -278,7 +278,8 @@ def _field_notes(body: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:
-    """Return the number at this position, and the position after it. If there is no number, that position is -1."""
+    """Return the number at this position, and the position after it, which is -1 if the bytes contain no number
+    there."""
     value = 0
     for shift in range(0, 64, 7):
         if not 0 <= at < len(body):

@@ -1,9 +1,9 @@
 """Write the form's request as code for widely used clients. The code is ready to copy: it contains this gateway's
 addresses and TLS settings, the model and the values.
 
-A snippet reads the API key from the environment variable GATEWAY_KEY, because the gateway should not show the key. It
-reads the CA of the listener's certificate from the file `ca.crt`, because the gateway does not have the CA. Names and
-values are quoted for the language of the snippet.
+A snippet reads the API key from the environment variable GATEWAY_KEY, because the gateway should not show the key. The
+snippet reads the CA of the listener's certificate from the file `ca.crt`, because the gateway does not have the CA.
+Names and values are quoted for the snippet's language.
 """
 
 import json
@@ -50,7 +50,7 @@ _DERIVATIVE_OPTIONS = {
 
 
 class Snippet(BaseModel):
-    """A snippet. If the client cannot send the request, `code` is empty and `note` contains the reason; otherwise
+    """A snippet. If the client cannot send the request, `code` is empty, and `note` contains the reason; otherwise,
     `note` contains hints."""
 
     name: str
@@ -119,8 +119,8 @@ class _Place:
 
 
 async def snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str, str], host: str) -> list[Snippet]:
-    """Return a snippet for each client. `addresses` are the listeners' addresses; `host` is the host name at which the
-    user reaches this machine. Raises PlaygroundFormError."""
+    """Return a snippet for each client. `addresses` contains the listeners' addresses; `host` is the host name at which
+    the user reaches this machine. Raises PlaygroundFormError."""
     whole = prepare(form, config)
     elements = sum(math.prod(max(size, 1) for size in each.shape) for each in whole.request.inputs)  # empty lists count
     found: list[Snippet] = []
@@ -142,8 +142,8 @@ async def snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str,
 async def _place(
     form: PlaygroundForm, config: Config, addresses: Mapping[str, str], host: str, wanted: Sequence[str]
 ) -> _Place:
-    """Return the request at the form's listener. If that listener serves none of the client's protocols (`wanted`),
-    return the request at another listener. `wanted` is empty if the client supports every protocol."""
+    """Return the request to the form's listener. If this listener serves none of the client's protocols (`wanted`),
+    return the request to another listener. `wanted` is empty if the client supports every protocol."""
     if wanted and form.protocol not in wanted:
         pairs = [(each, name) for name in wanted for each in config.listeners if name in each.protocols]
         pairs.sort(key=lambda pair: pair[0].name != form.listener)
@@ -237,7 +237,7 @@ def _gateway_call(place: _Place) -> str:
 
 
 def _is_short(tensor: Tensor) -> bool:
-    """Return True if `--set` produces exactly this tensor. Its JSON can only express FP64 and INT64."""
+    """Return True if `--set` produces exactly this tensor. The JSON in `--set` can express only FP64 and INT64."""
     is_known = tensor.datatype in (Datatype.FP64, Datatype.INT64)
     is_finite = is_known and bool(np.isfinite(tensor.array).all()) and tensor.elements > 0
     return is_finite and len(tensor.shape) > 0 and _SIMPLE_NAME.fullmatch(tensor.name) is not None
@@ -423,7 +423,7 @@ def _wire_headers(place: _Place) -> Iterator[tuple[str, str]]:
 
 
 def _text_of(body: bytes) -> str | None:
-    """Return the body as text that is safe in a shell command, or None if it cannot be."""
+    """Return the body as text that is safe in a shell command, or None if no safe text exists."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -432,7 +432,7 @@ def _text_of(body: bytes) -> str | None:
 
 
 _Wanted: TypeAlias = Callable[[Mapping[str, Protocol]], Sequence[str]]
-"""Returns the protocols that a client supports; empty if it supports all protocols."""
+"""Returns the protocols that a client supports; empty if the client supports all protocols."""
 
 
 def _over_http(protocols: Mapping[str, Protocol]) -> Sequence[str]:

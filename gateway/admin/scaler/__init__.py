@@ -1,4 +1,4 @@
-"""The port of the external scaler for KEDA: it tells KEDA whether a backend has calls, and how many.
+"""The port of the external scaler for KEDA, which reports to KEDA whether a backend has calls, and how many.
 
     KEDA                                  gateway
     StreamIsActive(backend) ----------->
@@ -73,10 +73,10 @@ class Trigger:
 
 def trigger(metadata: Mapping[str, str]) -> Trigger:
     """Return the Trigger that this metadata describes. Ignore unknown keys, which can be KEDA's own, unless they look
-    like a typing error.
+    like misspellings.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if a value is wrong; the message says which key is wrong and what it expects.
+        GatewayError: INVALID_ARGUMENT if a value is wrong; the message names the key and the expected value.
     """
     for key in metadata:
         similar = () if key in _OF_KEDA else get_close_matches(key[:40], _KEYS, n=1, cutoff=0.7)
@@ -120,7 +120,7 @@ _ACTIVE = Message(parts=(IsActiveResponse(result=True).SerializeToString(),))
 _INACTIVE = Message(parts=(IsActiveResponse(result=False).SerializeToString(),))
 
 _MOST_NAMED = 1000
-"""Maximum number of characters that backend names take in an error message."""
+"""Maximum number of characters of backend names in an error message."""
 
 
 class ExternalScaler:
@@ -133,7 +133,7 @@ class ExternalScaler:
         """A future that completes when a new configuration takes over."""
 
     def renew(self, backends: Mapping[str, Backend], activities: Mapping[str, Activity]) -> None:
-        """Switch to another configuration. Streams end if their backends are not in it."""
+        """Switch to another configuration. Streams end if the new configuration does not contain their backends."""
         self._backends, self._activities = backends, activities
         changed, self._changed = self._changed, asyncio.get_running_loop().create_future()
         changed.set_result(None)
@@ -154,11 +154,11 @@ class ExternalScaler:
         return _ACTIVE if self._activity(wanted.backend).seconds_active(wanted.idle) > 0 else _INACTIVE
 
     async def stream(self, messages: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
-        """Handle a call of `StreamIsActive`: yield True or False for an active or inactive backend, now and after each
-        change.
+        """Handle a call of `StreamIsActive`: yield True for an active backend or False for an inactive one, now and
+        after each change.
 
         Raises:
-            GatewayError: like `answer`; NOT_FOUND also when a reload has removed the backend.
+            GatewayError: like `answer`; also NOT_FOUND if a reload has removed the backend.
         """
         async for message in messages:
             wanted = trigger(parse(ScaledObjectRef, message.body).scalerMetadata)
@@ -206,7 +206,7 @@ class ExternalScaler:
 
 async def _first(changed: "asyncio.Future[None]", activity: Activity, seconds: float) -> None:
     """Wait for another configuration, or for a possible change of the backend's activity. For a backend that stays
-    active for `seconds`, wait until they have passed; for an inactive backend, wait for its next call."""
+    active for `seconds`, wait for this time; for an inactive backend, wait for its next call."""
     if seconds > 0:
         await asyncio.wait((changed,), timeout=seconds)
         return
@@ -222,14 +222,14 @@ def _reply(response: Protobuf) -> Message:
 
 
 _LIMITS = Limits(message=64 * 2**10, headers=16 * 2**10)
-"""Limits for messages, in bytes. The metadata of a ScaledObject is far smaller."""
+"""Message limits, in bytes. A ScaledObject's metadata is far smaller."""
 
 
 class ScalerServer:
     """Serves ExternalScaler. `tls` is the same as in ListenerSettings."""
 
     address: str
-    """`host:port`; set by `start`."""
+    """The server's `host:port`, set by `start`."""
 
     def __init__(
         self,
@@ -266,7 +266,7 @@ class ScalerServer:
         self.address = self._listener.address
 
     async def stop(self) -> None:
-        """Close the port. Streams end with UNAVAILABLE, so KEDA reopens them at a running gateway."""
+        """Close the port. Streams end with UNAVAILABLE, so KEDA reopens them at another running gateway."""
         await self._listener.drain(0)
 
 

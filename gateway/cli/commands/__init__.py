@@ -1,1 +1,1 @@
-"""The commands. Each command is a module with a function or a Typer of the same name."""
+"""The commands. Each command is a module that contains a function or a Typer of the same name."""

@@ -31,10 +31,10 @@ from gateway.tools.bench.target import Question
 
 SECONDS = 10.0
 IN_FLIGHT = {True: 1000, False: 16}
-"""The default of `--in-flight` in an open loop (True) and in a closed loop (False), for servers without a limit."""
+"""The default of `--in-flight` for servers without a limit: in an open loop (True) and in a closed loop (False)."""
 TURNS = ((0, 0), (1, 0), (1, 1), (0, 1))
-"""The order in which two servers (first number) get the halves of their load (second number). It makes slow changes of
-the environment affect both servers equally."""
+"""The order in which two servers (first number) receive the halves of their load (second number). With this order, slow
+changes in the environment affect both servers equally."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,11 +117,10 @@ class BenchOptions:
 
 @grouped(BenchOptions)
 def bench(options: BenchOptions) -> None:
-    """Load-test a model server, and print latencies. Also print rate and errors. The command sends requests on a
-    schedule, or as fast as the server responds. It measures each latency from the time when the request was scheduled,
-    so the results include stalls of the server. Exit codes: 0 every request succeeded, 1 requests failed, 2 wrong
-    usage, 3 the server is unreachable, 4 no response to the first request in time, 130 interrupted (results so far are
-    printed)."""
+    """Load-test a model server, and print latencies. Also print the rate and the errors. The command sends requests on
+    a schedule, or as fast as the server responds. It measures each latency from the request's scheduled time, so the
+    results include server stalls. Exit codes: 0 every request succeeded, 1 requests failed, 2 wrong usage, 3 the server
+    is unreachable, 4 no response to the first request in time, 130 interrupted (results so far are printed)."""
     try:
         address, model, file = call_inputs.words(options.words, "", "")
         question = Question(_request(options, model, file), options.cast, options.batch, options.seed)
@@ -141,12 +140,12 @@ def _request(options: BenchOptions, model: str, file: str) -> Request:
         text = f"--in-flight is {options.in_flight}, expected at least one for each of {options.processes} processes"
         raise BadArgument(text)
     request = options.request.completed(request, call_inputs.assigned(options.assigned, Operation.INFER))
-    # another process can receive bytes, but no view of a buffer
+    # another process can receive bytes, but not a view of a buffer
     return replace(request, inputs=tuple(replace(each, data=bytes(each.data)) for each in request.inputs))
 
 
 def _job(options: BenchOptions, address: str, question: Question) -> LoadJob:
-    """Return the job for the server at `address`."""
+    """Return the load-test job for the server at `address`."""
     server = options.server.arguments(address, options.protocol, options.flavor, options.config)
     most = server.checked().protocol.traits.servers.max_in_flight or IN_FLIGHT[bool(options.rate)]
     seconds = SECONDS if options.seconds is None and options.requests is None else options.seconds
@@ -180,7 +179,7 @@ async def _bench(jobs: list[LoadJob], processes: int, *, json_output: bool) -> N
 
 
 class Runner:
-    """Runs one job, or two jobs in turns, until they are done or the user interrupts them."""
+    """Runs one job, or two jobs in turns, until the jobs are done or the user interrupts them."""
 
     def __init__(self, jobs: list[LoadJob], processes: int) -> None:
         self.is_interrupted = False
@@ -191,8 +190,8 @@ class Runner:
         """The current run."""
 
     async def results(self) -> list[Result]:
-        """Return the result of each job, or an empty list if the user interrupted before any measurement. Raise the
-        errors of Run."""
+        """Return the result of each job, or an empty list if the user interrupted before any measurement. Raises the
+        same errors as Run."""
         found: dict[int, Result] = {}
         with self._until_interrupted():
             for turn, (at, job) in enumerate(self._turns):

@@ -166,7 +166,7 @@ OPTIONS = {
     "call a model that streams with `stream`": "--stream shows each response",
     "add the argument `protocol`": "add --protocol NAME",
 }
-"""Advice in error messages of the Python client, and the same advice with the command's options."""
+"""Advice in the Python client's error messages, each with the equivalent advice for the command."""
 
 
 _AS_JSON = Translate(nan="literal")
@@ -203,14 +203,14 @@ def _value(value: object) -> str:
 
 
 def _check_output(output: Path | None) -> None:
-    """Raise BadArgument if the suffix of this file name does not belong to an array format."""
+    """Raise BadArgument if the file name does not have the suffix of an array format."""
     if output is not None and output.suffix not in ARRAY_FILES:
         raise BadArgument(f"--output is {str(output)!r}, expected a name that ends in {' or '.join(ARRAY_FILES)}")
 
 
 def _save(output: Path, response: Response) -> None:
     """Write the outputs to a file: all outputs by name to an .npz file, or a single output to an .npy file. A later
-    response replaces an earlier one.
+    response replaces the file.
 
     Raises:
         BadArgument: the file is .npy and the response does not have exactly one output, or the file formats cannot

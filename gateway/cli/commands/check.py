@@ -59,8 +59,8 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="With --live: print JSON, also on a terminal.")] = False,
 ) -> None:
-    """Check a configuration. If the configuration is valid, exit with 0. Otherwise print every error as
-    file:line:column: message and exit with 1. Valid settings that are probably mistakes are printed as warnings."""
+    """Check a configuration. If the configuration is valid, exit with 0. Otherwise, print every error as
+    file:line:column: message and exit with 1. Valid settings that are probably mistakes cause warnings."""
     path = one_config(file, config)
     whole, warnings = read_with_warnings(path, files=files)
     problems = list(warnings)

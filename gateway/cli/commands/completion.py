@@ -1,4 +1,4 @@
-"""`gateway completion`: print a script for shell completion. The script calls `gateway` to compute the completions."""
+"""`gateway completion`: print a shell completion script. The script calls `gateway` to compute the completions."""
 
 from enum import Enum
 from typing import Annotated
@@ -8,11 +8,11 @@ from typer.completion import completion_init, get_completion_script  # type: ign
 
 PROGRAM = "gateway"
 VARIABLE = "_GATEWAY_COMPLETE"
-"""The environment variable that shells set to request completions from `gateway`. click defines the name."""
+"""The environment variable that a shell sets to request completions from `gateway`. click defines the name."""
 
 
 class Shell(Enum):
-    """A shell for which completion is available."""
+    """A shell that completion supports."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -28,7 +28,7 @@ def completion(
 
 
 def enable() -> None:
-    """If a shell requests completions, print them. `main` calls this function before it runs the command line."""
+    """If a shell requests completions, print them. `main` calls this function before it runs a command."""
     completion_init()
 
 

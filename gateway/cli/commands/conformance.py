@@ -1,4 +1,4 @@
-"""`gateway conformance`: check a server against the specification of its protocol."""
+"""`gateway conformance`: check a server against its protocol's specification."""
 
 import sys
 from dataclasses import dataclass, field
@@ -55,8 +55,8 @@ class ConformanceOptions:
 
 @grouped(ConformanceOptions)
 def conformance(options: ConformanceOptions) -> None:
-    """Check a server against its protocol's specification. You can also check a gateway. Exit codes: 0 no check failed,
-    1 a check failed, 2 wrong usage, 3 the address is unreachable."""
+    """Check a server against its protocol's specification. The server can also be a gateway. Exit codes: 0 no check
+    failed, 1 a check failed, 2 wrong usage, 3 the address is unreachable."""
     protocol = options.protocol
     if protocol not in MODULES:
         end(USAGE, f"no protocol {protocol!r}; expected {', '.join(MODULES)}")

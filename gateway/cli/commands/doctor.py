@@ -23,7 +23,7 @@ def doctor(
     ] = None,
 ) -> None:
     """Print diagnostic information for a bug report. Prints versions, extras, processors, limits of memory and files,
-    and the clock. If a configuration is given, also prints the state of its ports, its errors and its warnings, but no
+    and the clock. If you pass a configuration, also prints the state of its ports, its errors and its warnings, but no
     other part of the configuration. Exit with 1 if the configuration has errors, or if a port is in use."""
     found = diagnosis(config, catalog())
     for title, rows in found.sections:

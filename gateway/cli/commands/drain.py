@@ -1,4 +1,4 @@
-"""`gateway drain`: stop sending calls from a running gateway to an endpoint, before maintenance of the server."""
+"""`gateway drain`: stop a running gateway from sending calls to an endpoint, before maintenance of the server."""
 
 import time
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from gateway.tools.printed import printable
 
 EPILOG = "Exit codes: 0 drained (or drain undone), 1 the gateway refused the request, 2 wrong usage, 3 the gateway is unreachable, 4 calls are still running after --wait (the endpoint gets no new calls)."  # noqa: E501
 INTERVAL = 0.2
-"""Seconds between two checks of whether the endpoint is drained."""
+"""Seconds between checks of the endpoint's drain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +44,9 @@ class DrainOptions:
 
 @grouped(DrainOptions)
 def drain(options: DrainOptions) -> None:
-    """Stop sending requests to an endpoint, for maintenance. The endpoint gets no new calls, and its calls in flight
-    finish. Run the command for every gateway that sends calls to the server. The drain lasts until you run the command
-    with --undo, or until the gateway restarts."""
+    """Stop sending requests to an endpoint, for maintenance. The endpoint receives no new calls, and its calls in
+    flight finish. Run the command for every gateway that sends calls to the server. The drain lasts until you run the
+    command with --undo, or until the gateway restarts."""
     try:
         _drain(options.access.port(options.admin), options)
     except AdminPortError as error:
@@ -77,7 +77,7 @@ def _drain(port: AdminPort, options: DrainOptions) -> None:
 
 
 def _endpoint(status: Any, options: DrainOptions) -> Any:
-    """Return the endpoint's status, or None if its drain has ended."""
+    """Return the endpoint's status, or None if the drain is over."""
     backend = status["backends"].get(options.backend, {"endpoints": []})
     for each in backend["endpoints"]:
         if each["address"] == options.endpoint and each["drain"] is not None:

@@ -32,7 +32,7 @@ def explain(
 ) -> None:
     """Explain how the gateway handles a request. Print the protocol, the route, the tensors before and after
     conversion, and the message to the backend. The command sends the message only if --send is set. Exit with 1 if the
-    client would get an error."""
+    client would receive an error."""
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:

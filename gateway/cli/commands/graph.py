@@ -32,7 +32,7 @@ def graph(
     ] = Format.TEXT,
     output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Write to FILE.")] = None,
 ) -> None:
-    """Print a model graph. Shows the steps in their order, and the tensors between the steps. Nothing is sent."""
+    """Print a model graph. Shows the steps in order, and the tensors between the steps. The command sends nothing."""
     found = _named(read(config).models, model)
     if format is Format.TEXT:
         text = "\n".join([*as_text(found), ""])

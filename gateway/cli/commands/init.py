@@ -30,7 +30,7 @@ EPILOG = (
 )
 DEFAULT_LISTENER = "v2-rest=127.0.0.1:8080"
 FORM = "legacy"
-"""The name of the proposed form, backend and model, if `--model` is not given."""
+"""The name of the proposed form, backend and model if `--model` is not set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +77,9 @@ class InitOptions:
 @grouped(InitOptions)
 def init(options: InitOptions) -> None:
     """Write a configuration file with comments. The command probes servers for their protocols and models. Without
-    options, it asks for the servers and the listeners on the terminal. With --example, it does not contact the server.
-    Instead it proposes a form (a description of the server's JSON) from the examples, and checks the form against
-    them."""
+    options, it prompts for the servers and the listeners on the terminal. With --example, it does not contact the
+    server. Instead, it derives a form (a description of the server's JSON) from the examples, and checks the form
+    against them."""
     if str(options.output) != "-" and options.output.exists() and not options.force:
         end(USAGE, f"{options.output} exists; --force overwrites it")
     if options.example:
@@ -124,8 +124,8 @@ def _listener(text: str) -> tuple[str, str]:
 
 
 async def _init(output: Path, servers: list[str], listeners: Sequence[WrittenListener], options: InitOptions) -> None:
-    """Probe the servers, and write the file. An unreachable server ends the command. A server whose protocol is unknown
-    is left out; the command then exits with FAILED after it has written the file."""
+    """Probe the servers, and write the file. An unreachable server ends the command. If a server's protocol is unknown,
+    the command leaves the server out, and exits with FAILED after writing the file."""
     backends: list[WrittenBackend] = []
     left: list[Probed] = []
     for address in servers:
@@ -181,8 +181,8 @@ def _of_examples(options: InitOptions) -> None:
 
 
 def _for_one_model(listener: WrittenListener, models: Sequence[str]) -> WrittenListener:
-    """Return the listener. If its clients use a form without model names, and `models` contains only one model, set it
-    as the listener's model."""
+    """Return the listener. If its clients use a form without model names, and `models` contains only one model, set
+    this model as the listener's model."""
     protocols = known()
     forms = [protocols[each] for each in listener.protocols if each.startswith(PREFIX)]
     names_all = all(each.names_models for each in forms)

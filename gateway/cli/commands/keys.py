@@ -40,8 +40,8 @@ def add(
     ] = "",
     note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Purpose of the key.")] = "",
 ) -> None:
-    """Create a key, and print it at the end of the line. Save the key, because the file contains only its digest, so it
-    cannot be printed again. The command creates the file if it does not exist."""
+    """Create a key, and print it at the end of the line. Save the key: the file contains only its digest, so the
+    command cannot print the key again. If the file does not exist, the command creates it."""
     if not principal:
         misuse("--principal: expected a name")
     end = _time(expires) if expires else None
@@ -53,7 +53,7 @@ def add(
 
 @keys.command("list", cls=Command)
 def list_keys(file: KeyFileOption) -> None:
-    """List the keys with ID, principal, state, creation time and note. The file does not contain the keys
+    """List the keys with their ID, principal, state, creation time and note. The file does not contain the keys
     themselves."""
     now = datetime.now(UTC)
     rows = [("ID", "PRINCIPAL", "STATE", "MADE", "NOTE")]
@@ -68,7 +68,7 @@ def revoke(
     file: KeyFileOption,
     id: Annotated[str, typer.Argument(metavar="ID", help="ID of the key, from `gateway keys list`.")],
 ) -> None:
-    """Revoke a key. Gateways that watch the file then refuse the key."""
+    """Revoke a key. Gateways that watch the file then reject the key."""
     _must_exist(file)
     with _reporting_errors(file):
         revoke_key(file, id)
@@ -116,7 +116,7 @@ def _must_exist(file: Path) -> None:
 
 @contextmanager
 def _reporting_errors(file: Path) -> Iterator[None]:
-    """End the command with an error if the file is unusable."""
+    """If the file is unusable, end the command with an error."""
     try:
         yield
     except KeyFileError as error:

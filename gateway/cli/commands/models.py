@@ -32,11 +32,11 @@ from gateway.tools.probing.probe import MOST_SECONDS, client
 EPILOG = "Exit codes: 0 success, 1 a server cannot list its models or refused the request, 2 wrong usage, 3 a server is unreachable, 4 no response in time."  # noqa: E501
 SECONDS = 5.0
 COUNTED_SECONDS = 1.0
-"""Seconds during which the command counts calls."""
+"""Seconds for which the command counts calls."""
 NOTHING = "-"
 
 PlacedCalls: TypeAlias = tuple[Any, Mapping[str, float]]
-"""The placement of a backend in the format of `/api/placement`, and the calls per second for each model."""
+"""A backend's placement in the format of `/api/placement`, and each model's calls per second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +76,9 @@ class ModelsOptions:
 
 @grouped(ModelsOptions)
 def models(options: ModelsOptions) -> None:
-    """List the models of a server, or of all backends. With --config, list the models on all backends of a
-    configuration. Show the versions, state and signature of each model. For backends with `placement`, print a table of
-    models by server, as reported by the running gateway, or by the servers if no gateway runs. The command prints
+    """List the models of a server, or of all backends. With --config, list the models on all backends in a
+    configuration. Show each model's versions, state and signature. For backends with `placement`, print a table of
+    models by server, as reported by the running gateway, or by the servers if no gateway is running. The command prints
     tables on a terminal, and JSON otherwise."""
     if bool(options.address) == bool(options.config):
         end(USAGE, "expected either ADDRESS or --config FILE")
@@ -129,7 +129,7 @@ async def _of_config(
 
 def _of_gateway(config: Config, options: ModelsOptions) -> dict[str, PlacedCalls]:
     """Return the placement of backends with `placement`, as reported by the running gateway. The result is empty if no
-    gateway runs."""
+    gateway is running."""
     names = {name for name, each in config.backends.items() if each.placement is not None}
     url = options.admin or (_admin_url(config.admin) if config.admin is not None else "")
     if not names or not url:
@@ -196,8 +196,8 @@ def tables(
 async def _of_endpoint(
     config: Config, name: str, address: str, access: ServerAccess, seconds: float, on_answer: Callable[[], None]
 ) -> tuple[ServerModels, int]:
-    """Return the models at one endpoint, and the exit code for it. `on_answer` is called when the endpoint has
-    responded or timed out."""
+    """Return the models at one endpoint, and its exit code. Call `on_answer` when the endpoint has responded or timed
+    out."""
     backend = config.backends[name]
     names = {
         model for route in config.routes if name in route.backends
@@ -229,8 +229,8 @@ class PlacementTable:
 
 
 def placement_table(placed: Mapping[str, Any], calls: Mapping[str, float] | None) -> PlacementTable:
-    """Return a table of a backend's placement, which is in the format of `/api/placement`. `calls` contains the calls
-    per second for each model, or is None if they are unknown, for example because no gateway runs."""
+    """Return a table of a backend's placement, which has the format of `/api/placement`. `calls` contains the calls per
+    second for each model, or is None if they are unknown, for example because no gateway is running."""
     servers: Sequence[Mapping[str, Any]] = placed["servers"]
     head = ["model", "versions", "copies"]
     if calls is not None:
@@ -252,8 +252,8 @@ def placement_table(placed: Mapping[str, Any], calls: Mapping[str, float] | None
 
 
 def placement_of(servers: Mapping[str, ServerModels]) -> dict[str, Any]:
-    """Return the placement in the format of `/api/placement`. `servers` contains the models that each server reports,
-    by server address. The placement includes models that are in a repository but not loaded on any server."""
+    """Return the placement in the format of `/api/placement`. `servers` maps each server's address to the models that
+    the server reports. The placement includes models that are in a repository but not loaded on any server."""
     found: dict[str, dict[str, Any]] = {}
     for at, models in enumerate(servers.values()):
         for each in models.own:
@@ -270,7 +270,7 @@ def placement_of(servers: Mapping[str, ServerModels]) -> dict[str, Any]:
 
 
 def rates(before: Mapping[str, Any], after: Mapping[str, Any], seconds: float) -> dict[str, float]:
-    """Return the calls per second for each model, computed from the placement at two points in time."""
+    """Return the calls per second for each model, computed from the placement at two times."""
     earlier = {each["model"]: each["calls"] for each in before["models"]}
     return {
         each["model"]: max(0, each["calls"] - earlier.get(each["model"], each["calls"])) / seconds

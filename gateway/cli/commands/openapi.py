@@ -19,8 +19,8 @@ def openapi(
     config: ConfigFile,
     listener: Annotated[str, typer.Option(metavar="NAME", help="Default: the only HTTP listener.")] = "",
 ) -> None:
-    """Print the OpenAPI document of an HTTP listener. A running gateway serves the document at `/api/openapi` on the
-    admin port. There, the document for a single model also describes the model's inputs and outputs."""
+    """Print the OpenAPI document of an HTTP listener. A running gateway also serves the document, at `/api/openapi` on
+    the admin port. If the request names a model, that document also describes the model's inputs and outputs."""
     from gateway.admin.openapi.document import document, listener_url
 
     whole = read(config)

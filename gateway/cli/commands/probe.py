@@ -43,7 +43,7 @@ class ProbeOptions:
 @grouped(ProbeOptions)
 def probe(options: ProbeOptions) -> None:
     """Detect the protocols of a server. Also detect the server type, the models and their signatures, and print the
-    YAML for a backend. The command sends a few small requests, but runs no model. It prints tables on a terminal, and
+    YAML for a backend. The command sends a few small requests but runs no model. It prints tables on a terminal, and
     JSON otherwise."""
     access, is_json = options.server.access(), options.as_json or not sys.stdout.isatty()
     run(_probe(options.address, access, options.timeout, options.models, as_json=is_json))

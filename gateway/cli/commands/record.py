@@ -28,8 +28,8 @@ def record(
     share: Annotated[float, typer.Option(metavar="SHARE", help="Share of the requests to record.", min=0, max=1)] = 1.0,
 ) -> None:
     """Run the gateway, and record requests and responses. The command works like `gateway serve`, and also writes
-    requests and responses to a file. Replay the file with `gateway replay`. When the file reaches a limit, recording
-    stops, but the gateway continues to run. The file contains all model inputs, but no credentials."""
+    requests and responses to a file, which `gateway replay` can replay. When the file reaches a limit, recording stops,
+    but the gateway continues to run. The file contains all model inputs, but no credentials."""
     from gateway.tools.cassettes.entries import CassetteError
     from gateway.tools.cassettes.files import CassetteFile
     from gateway.tools.cassettes.recorder import Bounds, Recorder

@@ -58,7 +58,7 @@ def reference(
 
 
 def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> dict[str, str]:
-    """Return the `tls` keys for the options."""
+    """Return the values of the `tls` configuration keys that the options set."""
     paths = {"certificate": certificate, "key": key, "client_ca": client_ca}
     given = {name: str(path.absolute()) for name, path in paths.items() if path is not None}
     if given and not (certificate and key):
@@ -77,7 +77,7 @@ async def _serve(config: ReferenceConfig) -> None:
         misuse(error)
     signals = (
         Signals()
-    )  # created only now, because loading a model blocks the event loop; until now, a signal ends the process
+    )  # created only here, because loading a model blocks the event loop; until here, a signal ends the process
     spawn(certificates.watch(ReloadConfig))
     say(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready")
     log.info("ready at %s", listener.address)

@@ -101,8 +101,8 @@ class ReplayOptions:
 
 @grouped(ReplayOptions)
 def replay(options: ReplayOptions) -> None:
-    """Send recorded requests, and compare the responses. The command compares the server's responses with the recorded
-    responses. The server can have any protocol."""
+    """Send recorded requests, and compare the server's responses with the recorded responses. The server can use any
+    protocol."""
     from gateway.tools.cassettes import files
     from gateway.tools.cassettes.entries import CassetteError
     from gateway.tools.cassettes.replaying import EQUAL, NoConnection
@@ -158,7 +158,7 @@ def _settings(options: ReplayOptions) -> "Settings":
 
 
 def _protocols(config: Path | None) -> "Mapping[str, Protocol]":
-    """Return the protocols that recorded requests can use, including the forms that a configuration declares."""
+    """Return the protocols that recorded requests can use, including the forms that the configuration declares."""
     from gateway.assembly.forms import declared_forms, known
     from gateway.cli.options import read
 
@@ -195,7 +195,7 @@ def _report(reports: server_options.ReportFiles, results: "list[Replayed]") -> N
 
 
 def _names(option: str, texts: list[str]) -> dict[str, str]:
-    """Return the names in pairs RECORDED=NAME."""
+    """Return the names from pairs of the form RECORDED=NAME."""
     pairs = [(text, *text.partition("=")) for text in texts]
     for text, name, mark, new in pairs:
         if not (name and mark and new):

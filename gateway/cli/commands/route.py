@@ -30,7 +30,7 @@ from gateway.core.tensors import Tensor
 from gateway.tools.printed import indented_json, printable_lines
 
 Rows: TypeAlias = tuple[tuple[Protocol, str], ...]
-"""The listener's protocols, with the path prefixes of each."""
+"""The listener's protocols, each with its path prefixes."""
 
 _INPUT = re.compile(r"([^:]*):([A-Z0-9]+):([0-9,]*)")
 
@@ -50,8 +50,8 @@ def route(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print the route of a request. Also print why the other routes do not match, and which backends get the request.
-    The command sends nothing. Exit with 1 if no route matches."""
+    """Print the route of a request. Also print why the other routes do not match, and which backends receive the
+    request. The command sends nothing. Exit with 1 if no route matches."""
     whole = read(config)
     listeners = _listeners(whole, protocol, listener)
     if operation not in (each.value for each in Operation):
@@ -100,8 +100,8 @@ def _decided(request: Request, config: Config, assembly: Assembly, protocols: Ma
 
 
 def _passed_path(protocol: Protocol, rows: Rows) -> str:
-    """Return the path of the protocol that passthrough routes handle instead of the protocol, or an empty string. By
-    default, client requests in this protocol arrive at this path."""
+    """Return the path of the protocol that passthrough routes handle instead of the protocol's own code, or an empty
+    string. By default, client requests in this protocol arrive at this path."""
     own = {pattern.partition(" ")[2] for pattern in protocol.patterns}
     passed = (
         pattern
@@ -113,8 +113,8 @@ def _passed_path(protocol: Protocol, rows: Rows) -> str:
 
 
 def _served(path: str, table: PathTable) -> Protocol | None:
-    """Return the protocol that handles requests to `path`, preferably for a method with a body, or None if the path is
-    unknown."""
+    """Return the protocol that handles requests to `path`, preferably with a method that has a body. Return None if the
+    path is unknown."""
     try:
         found = table.match("POST", path)
         if not isinstance(found, Match) and found:

@@ -34,7 +34,7 @@ PATHS = {
     "admin": "/ (console), /status, /reload, /docs",
     "scaler": "KEDA's external scaler",
 }
-"""The paths on each port, printed when the gateway starts."""
+"""The paths on each port, which the command prints when the gateway starts."""
 
 
 def serve(file: ConfigArgument = None, config: OptionalConfigFile = None) -> None:
@@ -44,7 +44,7 @@ def serve(file: ConfigArgument = None, config: OptionalConfigFile = None) -> Non
 
 
 def serve_file(config: Path, recorder: "Recorder | None" = None) -> None:
-    """Run the gateway with a configuration file. `recorder`, if given, records requests and responses."""
+    """Run the gateway with a configuration file. `recorder`, if set, records requests and responses."""
     files = look_at_all(config)
     loaded, warnings = read_with_warnings(config)
     log_to_stderr(loaded.log)
@@ -124,18 +124,18 @@ def _print_start(gateway: "Gateway", addresses: Mapping[str, str], references: S
 
 
 class _Recorded:
-    """A gateway with a recorder. After the gateway has drained, the recorder writes the waiting entries."""
+    """A gateway with a recorder. After the gateway has drained, the recorder writes its queued entries."""
 
     def __init__(self, gateway: "Gateway", recorder: "Recorder") -> None:
         self._gateway = gateway
         self._recorder = recorder
 
     def announce_end(self) -> None:
-        """Same as the gateway's."""
+        """See `Gateway.announce_end`."""
         self._gateway.announce_end()
 
     async def drain(self, seconds: float) -> int:
-        """Same as the gateway's."""
+        """See `Gateway.drain`."""
         given_up = await self._gateway.drain(seconds)
         await asyncio.to_thread(self._recorder.close)
         log.info("recorded requests: %d, left out: %d", self._recorder.recorded, self._recorder.left_out.total())
@@ -143,8 +143,8 @@ class _Recorded:
 
 
 def _is_read_as_json(config: LogConfig) -> bool:
-    """Return whether a program reads standard output as one JSON object per line. If so, only access lines can be
-    printed there, and the log contains the listener addresses."""
+    """Return whether a program reads standard output as one JSON object per line. If so, the command prints only access
+    lines there, and the listener addresses go to the log."""
     return config.format == "json" and config.access.path == "stdout" and is_on(config)
 
 

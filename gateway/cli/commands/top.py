@@ -30,7 +30,7 @@ ADMIN = "http://127.0.0.1:9090"
 PATIENCE = 5.0
 """Timeout for a response, in seconds."""
 KEYS_EVERY = 0.1
-"""Seconds between two checks of whether the screen must be redrawn."""
+"""Seconds between checks for a change that the screen must show."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +55,9 @@ class TopOptions:
 
 @grouped(TopOptions)
 def top(options: TopOptions) -> None:
-    """Show the activity of a running gateway. The command shows rates, errors, latencies, calls in flight, waiting
-    calls and health, by listener, route, backend and endpoint, like the console. On a terminal, the command runs until
-    q or Ctrl-C. Otherwise, and with --json, it measures for the interval, prints the result once and exits."""
+    """Show the activity of a running gateway. Like the console, the command shows rates, errors, latencies, calls in
+    flight, waiting calls and health, by listener, route, backend and endpoint. On a terminal, the command runs until q
+    or Ctrl-C. Otherwise, and with --json, it measures for one interval, prints the result and exits."""
     if options.sort not in SORTS:
         end(USAGE, f"--sort: expected {', '.join(SORTS)}, got {options.sort!r}")
     gateway = WatchedGateway(options.access.port(options.admin, PATIENCE))
@@ -85,7 +85,7 @@ def _text(now: GatewayOverview, sort: str) -> str:
 
 
 def _show(gateway: WatchedGateway, first: GatewayOverview, options: TopOptions) -> None:
-    """Show the activity until the key q or a signal."""
+    """Show the activity until the user presses `q` or a signal arrives."""
     from rich.console import Console
     from rich.live import Live
 
@@ -114,8 +114,8 @@ def _show(gateway: WatchedGateway, first: GatewayOverview, options: TopOptions) 
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """End the block on Ctrl-C, like the key `q`. Also end it on SIGTERM, to restore the terminal; the command then
-    exits with the exit code of a process that SIGTERM has killed."""
+    """End the block on Ctrl-C, like the key `q`. Also end the block on SIGTERM, to restore the terminal; the command
+    then exits with the exit code of a process killed by SIGTERM."""
 
     def stop(number: int, frame: object) -> None:
         raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""Select a fraction of the calls for the payload log, and log the request and the responses of each call after it
+"""Select a fraction of the calls for the payload log, and log the request and the responses of each call when the call
 ends."""
 
 import asyncio
@@ -36,12 +36,12 @@ MAY_QUOTE = "hidden text: it might quote a hidden value"
 NO_REPLY = "no reply: the client has disconnected"
 
 FindTensors: TypeAlias = Callable[[Request], Awaitable[KnownTensors]]
-"""A function that finds the tensors of a request's model; the argument is the request without its inputs."""
+"""A function that finds the tensors of a request's model. The argument is the request without its inputs."""
 
 
 @frozen
 class TensorNames:
-    """The tensor names in a route's calls. `inputs` and `outputs` return the backend's name for a client's name. `find`
+    """The tensor names in a route's calls. `inputs` and `outputs` map a client's name to the backend's name. `find`
     finds the model's tensors, for protocols whose messages lack some tensor metadata."""
 
     inputs: OtherNames = same_name
@@ -87,8 +87,8 @@ class PayloadLog:
 
 
 class _Call:
-    """A call in the payload log. The request and the response stay in memory until the Record ends, because the
-    exchange needs them until then anyway. The log copies them only then, after the client has received the response."""
+    """A call in the payload log. The exchange needs the request and the response in memory until the Record ends. The
+    log copies them only at that time, after the client has received the response."""
 
     def __init__(self, log: PayloadLog, request: Request, names: TensorNames) -> None:
         self._log = log
@@ -98,7 +98,7 @@ class _Call:
         self._numbered = 0
         """The number of responses of a stream so far."""
         self._is_given_up = False
-        """True if the queue had no capacity for the request. In that case, the responses are not logged either."""
+        """True if the queue had no capacity for the request. In this case, the log also omits the responses."""
         self._hides = False
         """True if the request contains values that must stay hidden."""
         self._facts: CallFacts | None = None
@@ -113,8 +113,8 @@ class _Call:
     async def responses(
         self, stream: Callable[[Request], AsyncGenerator[Response, None]], request: Request
     ) -> AsyncGenerator[Response, None]:
-        """Yield the responses of `stream`. Each response is logged before the client gets it, because the next response
-        can take a long time."""
+        """Yield the responses of `stream`. Each response is logged before the client receives it, because the next
+        response can take a long time."""
         async with aclosing(stream(request)) as responses:
             async for response in responses:
                 self._numbered += 1
@@ -150,7 +150,7 @@ class _Call:
         self._add(facts, [error])
 
     def _known_facts(self, record: Record) -> CallFacts:
-        """Return what is known about the call so far. All its events share these facts, so all events of a stream
+        """Return the known facts about the call. All events of the call share these facts, so all events of a stream
         contain the backend of the first event."""
         if self._facts is None:
             request = self._request
@@ -193,14 +193,14 @@ class _Call:
             self._log.queue.add(entries)
 
     async def _add_fitted(self, request: Request, entries: list[Entry]) -> None:
-        """Queue a request whose protocol carries less metadata than V2, and its response, with the metadata of the
-        model's tensors."""
+        """Queue a request whose protocol carries less metadata than V2, and its response, with the model's tensor
+        metadata."""
         known, names, bounds = KnownTensors(), self._names, self._log.bounds
         if names.find is not None:
             try:
                 async with asyncio.timeout(SECONDS_FOR_TENSORS):
                     known = await names.find(request)
-            except Exception:  # whatever the reason, the tensors are unknown
+            except Exception:  # regardless of the reason, the tensors are unknown
                 known = KnownTensors()
         try:
             self._log.queue.add([_fitted(each, known, bounds, names.inputs) for each in entries])

@@ -1,14 +1,14 @@
 """Copies of the content of requests and responses, for use after the call has ended. The copies are limited in size,
 and contain no hidden values. No I/O.
 
-A tensor's data can be a view of a large message, so the data is copied. If the data exceeds the limit, all of it is
-left out; the copy then contains only the tensor's name, datatype and shape.
+The data is copied because it can be a view of a large message. If a tensor's data exceeds the limit, the copy contains
+only the tensor's name, datatype and shape.
 
 Some protocols do not send all tensor metadata: UM-Bridge and V1 send numbers without a datatype; UM-Bridge, GraphPipe
-and MIP send inputs without names; UM-Bridge sends rows without a batch dimension. Copies from these protocols are
-completed with the model's names, datatypes and shapes (`fitted_request`, `fitted_reply`). As a result, receivers get a
-model's tensors in the same format for every client protocol. If the model's tensors are unknown, or do not match, the
-copy stays unchanged."""
+and MIP send inputs without names; UM-Bridge sends rows without a batch dimension. `fitted_request` and `fitted_reply`
+add the model's names, datatypes and shapes to copies from these protocols. As a result, receivers get a model's tensors
+in the same format for every client protocol. If the model's tensors are unknown, or do not match, the copy stays
+unchanged."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -26,10 +26,10 @@ from gateway.core.requests import RequestedOutput
 from gateway.core.tensors import Parameters, ParameterValue, Shape, Tensor
 
 MOST_HEADS = 64 * 2**10
-"""Maximum number of bytes of tensor names, shapes and parameter names that are kept from one message. The rest is only
-counted."""
+"""Maximum number of bytes of tensor names, shapes and parameter names that the copy of one message contains. The rest
+is only counted."""
 _HEAD = 32
-"""Approximate bytes that a tensor or a parameter needs in addition to its name, shape and data."""
+"""Approximate bytes of a tensor or a parameter in addition to its name, shape and data."""
 
 HIDDEN, TOO_LARGE, NAME_UNKNOWN = "hidden", "too large", "hidden, its name is unknown"
 """The reasons for leaving out a value."""
@@ -37,8 +37,8 @@ HIDDEN, TOO_LARGE, NAME_UNKNOWN = "hidden", "too large", "hidden, its name is un
 
 @frozen
 class CopyBounds:
-    """The limits of one copy: at most `max_bytes` of data and parameters, and no tensor or parameter with a name that
-    matches one of the globs in `hide`."""
+    """The limits of one copy: at most `max_bytes` of data and parameters, and no tensor or parameter whose name matches
+    a glob in `hide`."""
 
     max_bytes: int
     hide: tuple[str, ...] = ()
@@ -49,8 +49,8 @@ class CopyBounds:
 
 
 class CopiedTensor(Struct, frozen=True):
-    """A tensor's metadata, and its `data`, unless the data was left out for the reason `left_out`. `size` is the size
-    of the data in bytes. `untyped` is the same as in Tensor."""
+    """A tensor's metadata, and either its `data` or the reason for omitting the data, `left_out`. `size` is the size of
+    the data in bytes. `untyped` is the same as in Tensor."""
 
     name: str
     datatype: Datatype
@@ -89,7 +89,7 @@ class CopiedMessage(Struct, frozen=True):
 
 
 OtherNames: TypeAlias = Callable[[str], str]
-"""A function that returns the backend's name of a tensor for the client's name."""
+"""A function that maps the client's name of a tensor to the backend's name."""
 
 
 def same_name(name: str) -> str:
@@ -113,7 +113,7 @@ def copied(
 
 
 class _Copying:
-    """A copy of one message that is being made."""
+    """A copy of one message, while it is being created."""
 
     def __init__(self, bounds: CopyBounds, others: OtherNames) -> None:
         self._bounds = bounds
@@ -129,8 +129,8 @@ class _Copying:
         return MOST_HEADS - self._heads + self._bounds.max_bytes - self._data
 
     def has_room_for_head(self, name: str, rank: int = 0) -> bool:
-        """Reserve the bytes of a tensor's or a parameter's metadata, and return True. If they exceed the limit, count
-        the tensor or parameter as left out, and return False."""
+        """Reserve the bytes for the metadata of a tensor or a parameter, and return True. If the bytes exceed the
+        limit, count the tensor or parameter as omitted, and return False."""
         size = _HEAD + len(name) + 8 * rank
         if size > self._heads:
             self.uncounted += 1
@@ -155,8 +155,8 @@ class _Copying:
         return CopiedTensor(name, tensor.datatype, tensor.shape, kept, size, why, parameters, tensor.untyped)
 
     def parameters(self, given: Parameters, above: str) -> Parameters:
-        """Return the parameters, except hidden ones and ones that are too large. `above` is the prefix of their names
-        in `left_out`."""
+        """Return the parameters that are neither hidden nor too large. `above` is the prefix of their names in
+        `left_out`."""
         kept: dict[str, ParameterValue] = {}
         for name, value in given.items():
             if not self.has_room_for_head(name):
@@ -183,7 +183,7 @@ class KnownTensors:
 
 
 def says_less(message: CopiedMessage) -> bool:
-    """Return True if the protocol of a message did not send the name or the datatype of each tensor."""
+    """Return True if the protocol of a message does not carry the name or the datatype of each tensor."""
     return any(not each.name or each.untyped for each in message.tensors)
 
 

@@ -26,8 +26,8 @@ from gateway.core.tensors import Parameters
 from gateway.observing.payload_log.copies import CopiedMessage, CopiedTensor
 
 LEFT_OUT, NOT_SHOWN = "log.left_out", "log.not_shown"
-"""Parameters for omissions: the reason why a value was left out, and the number of tensors, parameters and requested
-outputs whose names were left out."""
+"""Parameters for omissions: the reason why a value was omitted, and the number of tensors, parameters and requested
+outputs whose names were omitted."""
 
 
 def request_json(id: str, message: CopiedMessage) -> bytes:
@@ -141,17 +141,17 @@ REPLY_TYPE = "org.kubeflow.serving.inference.response"
 
 JSON, OCTETS = "application/json", "application/octet-stream"
 HEADER_LENGTH = "headerlength"
-"""The attribute that contains the length of the JSON before the tensor data, for events with the content type
-OCTETS."""
+"""For events with the content type OCTETS, the attribute that contains the length of the JSON before the tensor
+data."""
 
 _PLAIN = re.compile(r"[!#-$&-~]*")
-"""Characters of an attribute's value that are not escaped in a header: CloudEvents' HTTP Protocol Binding, section
-3.1.3.2."""
+"""Characters of an attribute's value that are not escaped in a header (CloudEvents' HTTP Protocol Binding, section
+3.1.3.2)."""
 
 
 @frozen
 class Event:
-    """An event: its attributes, except `specversion` and `datacontenttype`, and its `data`, which has the media type
+    """An event: its attributes, except `specversion` and `datacontenttype`, and its `data`, whose media type is
     `content`."""
 
     attributes: Mapping[str, str | bool | int]
@@ -175,7 +175,7 @@ def batch(events: Iterable[Event]) -> bytes:
 
 
 def headers(event: Event) -> list[tuple[bytes, bytes]]:
-    """Return the attributes as headers for a request with the body `data`: the binary content mode."""
+    """Return the attributes as headers for a request with the body `data` (the binary content mode)."""
     attributes = {"specversion": "1.0", **event.attributes}
     return [(f"ce-{name}".encode(), _escaped(_text(value))) for name, value in attributes.items()]
 
@@ -209,8 +209,8 @@ COMPONENT = "predictor"
 
 
 class CallFacts(Struct, frozen=True):
-    """The facts of a call that both of its events contain. `id` is the request's id in logs and headers. `message_id`
-    is the id that the client wrote into the message, if any. Times are Unix times in seconds."""
+    """The facts about a call that all its events contain. `id` is the request's id in logs and headers. `message_id` is
+    the id in the client's message, if any. Times are Unix times in seconds."""
 
     id: str
     message_id: str
@@ -237,7 +237,7 @@ class LoggedRequest(Struct, frozen=True):
 
 class LoggedReply(Struct, frozen=True):
     """A response, or an error instead of a response, which has no `message`. `number` is the number of the response in
-    a stream, starting at 1; it is 0 outside of streams."""
+    a stream, starting at 1, or 0 outside streams."""
 
     call: CallFacts
     message: CopiedMessage | None
@@ -305,7 +305,7 @@ def _id_in_message(call: CallFacts) -> str:
 
 
 def _of_call(call: CallFacts, form: EventForm) -> dict[str, str | bool | int]:
-    """Return the attributes that both events of a call share. The attributes of KServe's logger come first."""
+    """Return the attributes that all events of a call share, starting with the attributes of KServe's logger."""
     found: dict[str, str | bool | int] = {"id": call.id, "source": form.source, "inferenceservicename": call.model}
     found |= {"namespace": form.namespace, "component": COMPONENT, "endpoint": call.backend, "metadata": "{}"}
     found |= {"modelversion": call.version, "operation": call.operation, "route": call.route, "protocol": call.protocol}

@@ -14,18 +14,18 @@ from gateway.observing.payload_log.events import Entry
 log = logging.getLogger(__name__)
 
 SECONDS = 0.5
-"""Seconds for which entries are collected if they take less than MOST_AT_ONCE bytes. Starting the thread that writes a
-batch takes as much of the interpreter's time as ten entries."""
+"""Seconds for which the queue collects entries of less than MOST_AT_ONCE bytes. Starting the thread that writes a batch
+takes as much interpreter time as ten entries."""
 MOST_AT_ONCE = 2**20
-"""Maximum bytes of entries in a batch for the sink, except for a single larger entry. As JSON, the entries can take up
+"""Maximum bytes of entries in a batch for the sink; only a single entry can be larger. As JSON, the entries can take up
 to six times as many bytes."""
 
 
 class Sink(typing.Protocol):
-    """The destination of entries, which gets one batch at a time."""
+    """The destination of entries, which receives one batch at a time."""
 
     async def send(self, batch: Sequence[Entry]) -> tuple[int, str]:
-        """Send entries. Return the number of entries that were not accepted, and the reason. The call can take any
+        """Send entries, and return the number of entries that were not accepted, and the reason. The call can take any
         amount of time."""
 
     def reopen(self) -> None:
@@ -43,8 +43,7 @@ class PayloadLogCounts:
 
 
 class EntryQueue:
-    """The waiting entries for `sink`. They take at most `max_bytes` of memory, including the entries that are being
-    sent."""
+    """The waiting entries for `sink`. Together with the entries being sent, they take at most `max_bytes` of memory."""
 
     def __init__(self, sink: Sink, max_bytes: int, counts: PayloadLogCounts) -> None:
         self.counts = counts
@@ -55,14 +54,14 @@ class EntryQueue:
         self._waiting: deque[Entry] = deque()
         self._waiting_bytes = 0
         self._news, self._enough = asyncio.Event(), asyncio.Event()
-        """Set while an entry waits, and while a full batch waits."""
+        """Events that are set while an entry waits, and while a full batch waits."""
         self._sending = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
         self._lines = LogLimit(log, lines=1)
 
     def reserve(self, size: int) -> bool:
-        """Reserve `size` bytes for an entry that `add` will add. Return False if they exceed the limit."""
+        """Reserve `size` bytes for an entry that `add` will queue. Return False if the bytes exceed the limit."""
         if self.held + size > self._most_bytes:
             return False
         self.held += size
@@ -96,8 +95,8 @@ class EntryQueue:
         self._sink.reopen()
 
     async def stop(self, seconds: float) -> None:
-        """Send the waiting entries a last time, for at most `seconds`, and close the sink. After a cancelled call, this
-        can be called again."""
+        """Send the waiting entries a last time, for at most `seconds`, and close the sink. If this call is cancelled,
+        the caller can repeat it."""
         try:
             async with asyncio.timeout(seconds):
                 await self.flush()  # waits for the entries that the task is sending
@@ -123,7 +122,7 @@ class EntryQueue:
             await self.flush()
 
     async def flush(self) -> None:
-        """Send the waiting entries now, and return when the sink has accepted or refused them."""
+        """Send the waiting entries now, and return when the sink has accepted or rejected them."""
         async with self._sending:
             self._news.clear()
             self._enough.clear()

@@ -1,5 +1,5 @@
-"""The destinations of the payload log: a file with one line per event, in the JSON Event Format of CloudEvents; and a
-receiver over HTTP, which gets CloudEvents as from KServe's logger."""
+"""The destinations of the payload log: a file with one line per event, in CloudEvents' JSON Event Format, and an HTTP
+receiver, which gets the same CloudEvents as from KServe's logger."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -47,21 +47,21 @@ class PayloadFile:
         self._file.reopen()
 
     async def close(self) -> None:
-        """Close the file, unless an abandoned thread is still writing to it: another file could soon get the same file
-        descriptor."""
+        """Close the file, unless an abandoned thread is still writing to it, because another file could soon get the
+        same file descriptor."""
         if not self._is_writing:
             self._file.close()
 
 
 ContentMode: TypeAlias = Literal["binary", "structured", "batch"]
-"""The format of events in requests (HTTP Protocol Binding of CloudEvents, sections 3.1 to 3.3)."""
+"""The format of events in requests (CloudEvents' HTTP Protocol Binding, sections 3.1 to 3.3)."""
 
 AT_ONCE = 8
 """Maximum number of parallel requests to the receiver."""
 _TRY_AGAIN = frozenset({429, 503})
-"""The statuses of a receiver that did not accept an event but might accept it later."""
+"""The statuses with which a receiver rejects an event that it might accept later."""
 _FIRST_PAUSE = 0.2
-"""Seconds before the second attempt; the delay doubles before each additional attempt."""
+"""Seconds before the second attempt. The delay doubles before each further attempt."""
 
 _STRUCTURED, _BATCH = b"application/cloudevents+json", b"application/cloudevents-batch+json"
 _HEADER_LENGTH = b"inference-header-content-length"
@@ -69,8 +69,8 @@ _HEADER_LENGTH = b"inference-header-content-length"
 
 @frozen
 class EventReceiver:
-    """The destination and format of events. `headers` are the headers of each request. `timeout` is the time limit for
-    all attempts of a request, in seconds."""
+    """The destination and format of events. `headers` contains the headers of each request. `timeout` is the time limit
+    for all attempts to send a request, in seconds."""
 
     url: str
     headers: Mapping[str, str]
@@ -100,7 +100,7 @@ class PayloadReceiver:
 
     async def send(self, batch: Sequence[Entry]) -> tuple[int, str]:
         """Send the events of `batch`. If the receiver is unreachable or does not respond in time, drop the rest of the
-        batch in favor of the newer entries that wait."""
+        batch in favor of newer entries."""
         messages = await in_own_thread("payload-log", partial(self._messages, batch))
         sending = _Sending(self, messages)
         await asyncio.gather(*[sending.run() for _ in range(min(AT_ONCE, len(messages)))])
@@ -131,9 +131,8 @@ class PayloadReceiver:
         return Message("POST", self._path, headers, (body,), query=self._query, further=further)
 
     async def sent(self, message: Message) -> tuple[str, bool]:
-        """Send a request, and retry if the receiver is unreachable or its response asks for another attempt. Return a
-        message that explains why the request was not accepted, or an empty string. Also return True if there was a
-        response."""
+        """Send a request, and retry if the receiver is unreachable or its response allows another attempt. Return the
+        reason if the request was not accepted, or an empty string. Also return True if the receiver responded."""
         until, pause = monotonic() + self._receiver.timeout, _FIRST_PAUSE
         while True:
             why, status, is_sent = await self._try(message, until - monotonic())
@@ -144,9 +143,9 @@ class PayloadReceiver:
             pause *= 2
 
     async def _try(self, message: Message, seconds: float) -> tuple[str, int, bool]:
-        """Return three values: a message that explains why the receiver did not accept the request, or an empty string;
-        the status of the response, or 0; and True if the request was sent, because the log never sends an event
-        twice."""
+        """Return the reason if the receiver did not accept the request (or an empty string), the status of the response
+        (or 0), and True if the request might have reached the receiver. Without a response, the log never repeats such
+        a request, because it never sends an event twice."""
         try:
             async with asyncio.timeout(seconds):
                 reply = await self._connector.exchange(message)
@@ -159,7 +158,7 @@ class PayloadReceiver:
 
 
 class _Sending:
-    """The requests of one batch that are being sent. `rest` yields the unsent requests."""
+    """Sends the requests of one batch. `rest` contains the unsent requests."""
 
     def __init__(self, receiver: PayloadReceiver, messages: Sequence[tuple[Message, int]]) -> None:
         self.rest = list(reversed(messages))
@@ -169,7 +168,7 @@ class _Sending:
         self._has_answers = True
 
     async def run(self) -> None:
-        """Send one request after another as long as the receiver responds."""
+        """Send one request after another while the receiver responds."""
         while self.rest and self._has_answers:
             message, number = self.rest.pop()
             why, has_answer = await self._receiver.sent(message)

@@ -31,8 +31,8 @@ def application(
     find_warnings: FindWarnings,
     clock: Callable[[], float],
 ) -> FastAPI:
-    """Return the application that serves the status API, the console and the OpenAPI documents of the gateway with this
-    `state`. `registrations` maps backend names to the objects that handle server registrations. For the other
+    """Return the application that serves the status API, the console and the OpenAPI documents for the gateway with
+    this `state`. `registrations` maps backend names to the objects that handle server registrations. For the other
     arguments, see Gateway and Ports."""
     made = status.application(state.status, reload_file, lambda: effective(state.config), state.refresh_counts)
     register.add_routes(made, registrations)

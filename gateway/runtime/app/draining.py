@@ -1,4 +1,4 @@
-"""Drains endpoints of a running gateway, and detects when their calls have ended in all processes."""
+"""Drains a running gateway's endpoints, and detects when their calls have ended in all processes."""
 
 import asyncio
 import logging
@@ -23,26 +23,26 @@ LOOKS = 2
 One check is not enough, because a call might be in transit between two processes.
 """
 INTERVAL = 0.1
-"""Seconds between two checks of the calls of a draining endpoint."""
+"""Seconds between checks of a draining endpoint's calls."""
 
 
 class Draining:
     """Drains endpoints. `backends` returns the backends in use.
 
-    If there are `workers`, which send the calls, it also drains the endpoints there."""
+    `workers`, if any, send the calls, so Draining also drains the endpoints there."""
 
     def __init__(self, backends: Callable[[], Mapping[str, Backend]], workers: Workers | None = None) -> None:
         self._backends = backends
         self._workers = workers
         self._tasks: dict[Drain, asyncio.Task[None]] = {}
-        """The tasks that wait for calls to end. A task is removed when it is done."""
+        """The tasks that wait for calls to end. Each task is removed when it is done."""
 
     async def begin(self, backend: str, address: str, seconds: float) -> EndpointStatus:
-        """Drain an endpoint. When this returns, the endpoint gets no new calls, unless its models must move to other
-        servers first.
+        """Drain an endpoint. When this method returns, the endpoint receives no new calls, unless its models must first
+        move to other servers.
 
-        For `seconds`, its sequences can continue and its models can be loaded on other servers. An endpoint that is
-        already drained is left unchanged.
+        For `seconds`, its sequences can continue, and other servers can load its models. If the endpoint is already
+        drained, do nothing.
 
         Raises:
             UnknownEndpointError: the backend has no endpoint at this address.
@@ -69,7 +69,7 @@ class Draining:
         return endpoint_status(self._backends()[backend], endpoint)
 
     async def undo(self, backend: str, address: str) -> EndpointStatus:
-        """End the drain of an endpoint. Do nothing if it is not drained.
+        """End an endpoint's drain. If the endpoint is not drained, do nothing.
 
         Raises:
             UnknownEndpointError: the backend has no endpoint at this address.
@@ -100,18 +100,18 @@ class Draining:
         return endpoints[address]
 
     def _drained_by(self, drain: Drain) -> set[Endpoint]:
-        """Return the endpoints with this drain. After a reload, an address can belong to a different Endpoint."""
+        """Return the endpoints with this drain. After a reload, the address can belong to a different Endpoint."""
         found = (each for backend in self._backends().values() for each in backend.endpoints)
         return {each for each in found if each.drain is drain}
 
     def _loaders(self, endpoint: Endpoint) -> list[OperatedLoader]:
-        """Return the Loaders of the endpoint's backends that load models on demand. They load the endpoint's models on
-        other servers."""
+        """Return the Loaders of the endpoint's backends that load models on demand. The Loaders can load the endpoint's
+        models on other servers."""
         found = [each for each in placed(self._backends()).values() if endpoint in each.local.endpoints]
         return [each.loader for each in found if each.loader and each.is_on_demand]
 
     async def _move_models(self, endpoint: Endpoint, drain: Drain) -> None:
-        """On other servers, load the models that only `endpoint` has, until the drain's time is over."""
+        """On other servers, load the models that only `endpoint` has, until the time for the drain is over."""
         failed: list[str] = []
         try:
             async with asyncio.timeout(drain.seconds_left):

@@ -1,5 +1,5 @@
-"""A running gateway: starts with a Config, reloads another Config, drains, and stops. `gateway serve`, workers and the
-supervisor run it. ProcessLimits applies the limits of the process, and `keep_history` records the console's history.
+"""A running gateway: starts with a Config, changes to another Config, drains, and stops. `gateway serve`, workers and
+the supervisor run it. ProcessLimits applies the process limits, and `keep_history` records the console's history.
 """
 
 import asyncio
@@ -58,12 +58,12 @@ class Gateway:
 
     Call `start`, then `reload` any number of times, then `drain`. A stopped Gateway cannot start again.
 
-    - `reload_file`: Handles `POST /reload` of the status API. If it is None, the API does not have this path.
+    - `reload_file`: Handles the status API's `POST /reload`. If None, the API does not have this path.
     - `find_warnings`: Returns the warnings about a configuration, which the console shows.
     - `tap`: Receives the requests and responses on all listeners.
     - `part`: The role of this process in a gateway with several processes.
 
-    `state` describes the current configuration and its parts, for code that reports about them."""
+    `state` describes the current configuration and its parts, for code that reports on them."""
 
     def __init__(
         self,
@@ -104,14 +104,15 @@ class Gateway:
         self._history_task: asyncio.Task[NoReturn] | None = None
 
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
-        """Return the Assembly of `config`. If it replaces another Assembly, it has no routes yet."""
+        """Return the Assembly for `config`. An Assembly that replaces another one has no routes yet."""
         assembly = Assembly(config, self._environment, previous, in_steps=previous is not None)
         if self._part.prepare is not None:
             self._part.prepare(assembly)
         return assembly
 
     def _application(self, registrations: Mapping[str, Registrations]) -> "FastAPI":
-        """Return the application of the admin port. Its module is imported only if this port is enabled."""
+        """Return the application of the admin port. Only a gateway with this port enabled imports the application's
+        module."""
         from gateway.runtime.app.admin import application
 
         return application(
@@ -120,9 +121,8 @@ class Gateway:
         )  # fmt: skip
 
     def _own_addresses(self) -> list[str]:
-        """The addresses that this process binds, or will bind, for clients and operators.
-
-        The addresses of sample servers are not included, because these are model servers."""
+        """Return the addresses that this process binds, or will bind, for clients and operators, but not the addresses
+        of sample servers, because sample servers are model servers."""
         config = self.state.config
         bound = [each.address for each in (*self.state.listeners.values(), *self.ports.all.values())]
         return [*bound, *map(str, (*(one.bind for one in config.listeners), *binds(config).values()))]
@@ -142,7 +142,8 @@ class Gateway:
         have started.
 
         Raises:
-            BindError: an address cannot be bound. The message contains the address and the reason. Nothing stays bound.
+            BindError: an address cannot be bound. The message contains the address and the reason. No address stays
+            bound.
             ValueError: a sample model cannot be served.
         """
         try:
@@ -199,15 +200,16 @@ class Gateway:
     async def reload(self, config: Config) -> tuple[str, ...]:
         """Change to `config`, which is already validated.
 
-        The gateway binds new addresses first. Then, in one step, it applies `config` to all new requests. Requests in
-        flight keep their configuration. Listeners and endpoints that stay keep their connections. The gateway closes
-        removed listeners and endpoints after their last requests; for listeners, it waits at most `drain.timeout`.
+        The gateway first binds new addresses. Then, in one step, it applies `config` to all new requests. Requests in
+        flight keep their configuration, and remaining listeners and endpoints keep their connections. The gateway
+        closes removed listeners and endpoints after their last requests; for listeners, it waits at most
+        `drain.timeout`.
 
         Return a description of each change; empty if nothing changed.
 
         Raises:
-            BindError: an address cannot be bound. In this case, nothing has changed.
-            ReloadError: the change needs a restart, or the gateway is stopping. In this case, nothing has changed.
+            BindError: an address cannot be bound. In this case, nothing has changed. ReloadError: the change requires a
+            restart, or the gateway is stopping. In this case, nothing has changed.
         """
         state = self.state
         async with self._reloading:
@@ -257,7 +259,7 @@ class Gateway:
             await assembly.close()
             await assembly.close_unused_connectors()
             raise
-        # From here to the end of `_switch` there must be no `await`, so no request can begin in between.
+        # From here to the end of `_switch`, there must be no `await`, so no request can begin in between.
         replaced = self._switch(config, assembly, stays, opened, rows)
         await self._replacements.end(replaced, assembly, config.drain.timeout)
 
@@ -290,7 +292,7 @@ class Gateway:
         return Replaced(old, gone, gone_ports, running)
 
     def announce_end(self) -> None:
-        """Report not ready, and tell clients that their connections will close.
+        """Report not ready, and notify clients that their connections will close.
 
         The gateway still handles requests."""
         self.state.ready = False
@@ -301,7 +303,7 @@ class Gateway:
         """Report not ready, accept no more connections, wait at most `seconds` for requests in flight, and then close
         everything.
 
-        Return the number of cancelled requests. This call can be cancelled and repeated with less time."""
+        Return the number of cancelled requests. The caller can cancel this call, and repeat it with less time."""
         self.announce_end()
         ends_at, assembly = self._clock() + seconds, self.state.assembly
         assembly.stop()
@@ -341,7 +343,7 @@ class Gateway:
 
 
 HISTORY_INTERVAL = 1.0
-"""Seconds between two readings of the loads for the console's history."""
+"""Seconds between readings of the loads for the console's history."""
 
 
 async def keep_history(state: GatewayState, interval: float = HISTORY_INTERVAL, step: float = STEP) -> NoReturn:
@@ -360,7 +362,7 @@ async def keep_history(state: GatewayState, interval: float = HISTORY_INTERVAL, 
 
 
 def loads(state: GatewayState) -> Mapping[Part, PartLoad]:
-    """Return the current loads of the whole gateway, its listeners and its backends."""
+    """Return the current loads of the entire gateway, its listeners and its backends."""
     found = {("listener", name): PartLoad(each.unanswered_requests, 0) for name, each in state.listeners.items()}
     in_flight = sum(each.in_flight for each in found.values())
     for name, backend in state.assembly.backends.items():
@@ -385,7 +387,7 @@ class ProcessLimits:
         connections.clients.limit = limits.connections_per_client
         memory.PROCESS_MEMORY.limit = limits.memory or memory.default_limit()
         memory.PROCESS_MEMORY.per_client = limits.memory_per_client
-        if limits.shed != self._shed:  # if the settings are unchanged, it continues, even during an overload
+        if limits.shed != self._shed:  # with unchanged settings, load shedding continues, even during an overload
             self._shed = limits.shed
             self.stop()
             self.shedding = None if limits.shed is None else Shedding(limits.shed.lag, limits.shed.memory)

@@ -1,4 +1,4 @@
-"""The listeners of a running gateway: opens them at its start, and opens, updates and removes them on reloads. Serving
+"""The listeners of a running gateway: opens them at the start, and opens, updates and removes them on reloads. Serving
 handles a listener's requests with the Routers of the current Assembly. A reload switches all later requests to the new
 Assembly, including requests on open streams."""
 
@@ -32,15 +32,15 @@ log = logging.getLogger("gateway.app")
 Tap: TypeAlias = Callable[[ListenerSettings, Select], Exchange]
 """Returns the function that a listener calls instead of `answer`.
 
-The function has the same result as `answer`, and also receives requests and responses. Listeners call the function
-after authentication, and not for streams."""
+The function has the same result as `answer`, and also records requests and responses. Listeners call the function after
+authentication, but not for streams."""
 
 
 class Serving:
     """The settings of one listener, and the Assembly that handles its requests.
 
     `explains` is True if clients can request explanations. `log_calls` adds calls to the payload log, or is None if the
-    log is disabled. `tap`, if given, receives requests and responses."""
+    log is disabled. `tap`, if set, receives requests and responses."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Serving:
     ) -> None:
         """Use these settings from now on for requests on open streams.
 
-        Other requests use them once the listener gets new Exchanges."""
+        Other requests use these settings when the listener receives new Exchanges."""
         self._settings, self._assembly = replace(settings, relays=assembly.router.relays), assembly
         self._explains = explains
         self._select = self._selecting(log_calls)
@@ -113,16 +113,16 @@ class Serving:
 
 
 Row: TypeAlias = tuple[Protocol, str]
-"""A protocol of a listener, with its path prefix."""
+"""A listener's protocol, with its path prefix."""
 Opened: TypeAlias = tuple[Listener, Serving]
 
 
 class Listeners:
     """The listeners of a gateway. `all` maps names to Listeners.
 
-    `protocols` are the installed protocols, without the forms in configurations. `ready` returns whether the gateway is
-    ready for clients. `addresses` returns the addresses of all endpoints, which brief errors must not contain. `tap`
-    receives requests and responses."""
+    `protocols` contains the installed protocols, without the forms in configurations. `ready` returns whether the
+    gateway is ready for clients. `addresses` returns the addresses of all endpoints, which brief errors must not
+    contain. `tap` receives requests and responses."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Listeners:
     ) -> list[Listener]:
         """Replace the contents of `all` with the listeners `served`.
 
-        Every listener in `served` was just `started`, or stays under its new name. Return the removed listeners."""
+        Every listener in `served` is newly `started`, or stays under its new name. Return the removed listeners."""
         before, serving = self.all, self._serving
         self.all, self._serving = {}, {}
         for name in (each.name for each in served):
@@ -185,7 +185,7 @@ class Listeners:
         return [each for each in before.values() if id(each) not in remaining]
 
     def renew(self, config: ListenerConfig, rows: Sequence[Row], assembly: Assembly) -> list["asyncio.Task[None]"]:
-        """Use `assembly` for all new requests. Return the tasks of requests in flight."""
+        """Use `assembly` for all new requests, and return the tasks of requests in flight."""
         serving, settings = self._serving[config.name], self._settings(config, rows)
         log_calls = self._observing.log_calls(assembly.config)
         serving.renew(settings, assembly, explains=config.allow_explain, log_calls=log_calls)

@@ -35,11 +35,11 @@ NAMES = ("health", "admin", "scaler")
 """The names of the ports, which are also their configuration keys."""
 PortConfig: TypeAlias = HealthConfig | AdminConfig | ScalerConfig | None
 MakeApplication: TypeAlias = "Callable[[Mapping[str, Registrations]], FastAPI]"
-"""Makes the application of the admin port. The argument contains the Registrations of each backend, by name."""
+"""A function that creates the application of the admin port. Its argument maps backend names to Registrations."""
 
 
 class Ports:
-    """The servers of the ports. `all` maps port names to servers, which report about `state`. `application` makes the
+    """The servers of the ports. `all` maps port names to servers, which report on `state`. `application` creates the
     application of the admin port."""
 
     def __init__(
@@ -57,13 +57,13 @@ class Ports:
         self._certificates = certificates
         self._application = application
         self._tls: dict[str, ListenerTlsConfig | None] = {}
-        """For each port, the TLS settings for new connections."""
+        """The TLS settings for new connections, by port name."""
         self._registrations: dict[str, Registrations] = {}
         """The current server registrations, by backend name."""
 
     def opening(self, config: Config, before: Config | None = None) -> list[str]:
-        """Return the names of the ports in `config`, except ports that have the same address in the configuration
-        `before`."""
+        """Return the names of the ports to open: the ports in `config`, except ports that have the same address in the
+        configuration `before`."""
         if not self._part.has_ports:
             return []
         bound = {} if before is None else binds(before)
@@ -114,7 +114,7 @@ class Ports:
         self._registrations.update(assembly.discovery.registrations)
 
     def renew(self, config: Config, assembly: Assembly) -> None:
-        """Report about `config` and `assembly` from now on."""
+        """Start reporting on `config` and `assembly`."""
         health = self.all.get("health")
         if isinstance(health, HealthServer):
             health.backends_ready, health.metrics = self._backends_ready(config), self._metrics.page(config)

@@ -1,4 +1,4 @@
-"""Functions of a reload: find the listeners that keep their sockets, and end replaced parts."""
+"""Parts of a reload: find the listeners that keep their sockets, and close the replaced parts."""
 
 import asyncio
 import gc
@@ -35,10 +35,10 @@ class ReloadError(Exception):
 def staying(running: Config, config: Config, protocols: Mapping[str, Protocol]) -> dict[str, str]:
     """Return the listeners that keep their sockets, as a mapping of new names to previous names.
 
-    A new listener with the address of a removed listener is the removed listener with a new name.
+    A new listener with the address of a removed listener counts as the removed listener with a new name.
 
     Raises:
-        ReloadError: a listener has the address of a previous listener with another transport.
+        ReloadError: a listener has the address of a previous listener with a different transport.
     """
     places = {each.name: _place(each) for each in running.listeners}
     found = {each.name: each.name for each in config.listeners if places.get(each.name) == _place(each)}
@@ -77,20 +77,20 @@ class OpenedAddresses:
         self.ports: dict[str, PortServer] = {}
 
     async def give_up(self) -> None:
-        """Close all of these, because the reload has failed."""
+        """Close all these listeners and ports, because the reload has failed."""
         await all_surviving("closing a listener", (listener.drain(0) for listener, _ in self.listeners.values()))
         await all_surviving("closing a port", (port.stop() for port in self.ports.values()))
 
 
 @frozen
 class Replaced:
-    """The parts that one reload has replaced and that must end."""
+    """The parts that a reload has replaced, and that must end."""
 
     assembly: Assembly
     listeners: Sequence[Listener]
     ports: Sequence[PortServer]
     running: Sequence["asyncio.Task[None]"]
-    """The tasks of requests on remaining listeners that began before the reload."""
+    """The tasks of requests that began before the reload, on remaining listeners."""
 
 
 class Replacements:
@@ -139,8 +139,8 @@ class Replacements:
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Run the garbage collector to free the parts that have ended.
 
-        On its own, the interpreter would do this only after millions of objects have been created, that is, after
-        dozens of reloads."""
+        Otherwise, the interpreter would collect them only after creating millions of objects, that is, after dozens of
+        reloads."""
         self._ending.discard(task)
         if not task.cancelled():
             gc.collect()
@@ -151,7 +151,7 @@ class Replacements:
             await asyncio.wait(self._ending)
 
     async def give_up(self) -> None:
-        """End all replaced parts immediately."""
+        """Stop all replaced parts immediately."""
         for task in self._ending:
             task.cancel()
         await self.all_ended()

@@ -1,9 +1,9 @@
 """Messages between the supervisor and one worker, over a pair of sockets.
 
-A frame consists of a 4-byte big-endian length and that number of bytes in Python's `marshal` format, which encode the
-list `[kind, number, values]`. `number` is 0 for a message without a reply. Otherwise the receiver replies with the kind
-REPLY or ERROR and the same number. Both ends are processes of one gateway and run the same code, so messages are not
-validated.
+A frame is a 4-byte big-endian length, followed by this number of bytes in Python's `marshal` format, which encode the
+list `[kind, number, values]`. `number` is 0 for a message without a reply. Otherwise, the receiver replies with the
+kind REPLY or ERROR and the same number. Both ends are processes of one gateway and run the same code, so messages are
+not validated.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from gateway.core.tasks import spawn
 log = logging.getLogger(__name__)
 
 Handlers: TypeAlias = Mapping[str, Callable[..., Any]]
-"""Maps each kind of message to the function that is called with its values.
+"""Maps each kind of message to the function that is called with the message's values.
 
-The reply is the function's result or, if that is an awaitable, the awaited result.
+The reply is the function's result or, if the result is an awaitable, the awaited result.
 """
 
 REPLY, ERROR, CANCEL = "reply", "error", "cancel"
 
 
 class ChannelClosedError(ConnectionError):
-    """The other process has ended or is ending."""
+    """The other process has exited or is exiting."""
 
 
 class Channel(asyncio.Protocol):
-    """One end of the connection. `lost` is called when the other end has closed."""
+    """One end of the connection. The channel calls `lost` when the other end has closed."""
 
     def __init__(self, handlers: Handlers, lost: Callable[[], None]) -> None:
         self._handlers = handlers
@@ -44,7 +44,7 @@ class Channel(asyncio.Protocol):
         self._number = 0
         self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[Any], None] | None]] = {}
         self._running: dict[int, asyncio.Task[Any]] = {}
-        """The tasks whose replies the other end waits for, by the other end's message numbers."""
+        """The tasks for whose replies the other end waits, by the other end's message numbers."""
         self._closed = False
 
     @property
@@ -54,7 +54,7 @@ class Channel(asyncio.Protocol):
         return len(self._asked)
 
     def tell(self, kind: str, *values: object) -> None:
-        """Send a message that needs no reply. Do nothing if the channel is closed."""
+        """Send a message that needs no reply. If the channel is closed, do nothing."""
         self._send(kind, 0, values)
 
     def ask(self, kind: str, *values: object, unclaimed: Callable[[Any], None] | None = None) -> "asyncio.Future[Any]":
@@ -63,7 +63,7 @@ class Channel(asyncio.Protocol):
         If the caller cancels the future, notify the other end. If a reply arrives anyway, call `unclaimed` with it.
 
         The future raises:
-            GatewayError: raised by the handler at the other end. ChannelClosedError: the channel is closed, or closes
+            GatewayError: the handler at the other end raised it. ChannelClosedError: the channel is closed, or closes
             during the wait."""
         self._number = number = self._number + 1
         future = asyncio.get_running_loop().create_future()
@@ -92,7 +92,7 @@ class Channel(asyncio.Protocol):
         for future, _ in self._asked.values():
             if not future.done():
                 future.set_exception(ChannelClosedError())
-                future.exception()  # marks the exception as retrieved; a waiting caller still gets it
+                future.exception()  # marks the exception as retrieved; a waiting caller still receives it
         self._asked.clear()
         self._lost()
 

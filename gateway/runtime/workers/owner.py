@@ -1,12 +1,12 @@
 """Manages the state of backends that all workers share. The supervisor creates it.
 
 The supervisor's Backends send no calls. Their Slots choose endpoints, count slots, manage queues, and track the models
-on servers, as in a gateway with one process. A slot is in use from the moment when a worker gets it until the worker
-returns it or ends.
+on servers, as in a gateway with one process. A slot is in use from the moment a worker receives it until the worker
+returns it or exits.
 
-A worker changes to a new configuration slightly later than the supervisor, and its requests in flight keep the old one.
-Therefore each call carries the generation number of its configuration, and the supervisor keeps the Backends of a
-generation until the last worker has left it.
+A worker changes to a new configuration slightly later than the supervisor, and the worker's requests in flight keep the
+old one. Therefore, each call carries the generation number of its configuration, and the supervisor keeps the Backends
+of a generation until the last worker has left the generation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,7 +62,8 @@ class HeldSlots:
             generation.users.began()
 
     def leave(self, number: int) -> None:
-        """Register that the worker has no more requests of this generation. Do nothing if it has already left."""
+        """Register that the worker has no more requests of this generation. If the worker has already left, do
+        nothing."""
         if (left := self._generations.pop(number, None)) is not None:
             left.users.ended()
 
@@ -70,11 +71,11 @@ class HeldSlots:
         """Return the slot for a request of a generation, or an awaitable for the slot.
 
         A slot consists of its number, the endpoint's address, and the request's position in the queue (0 if it did not
-        wait). The number is 0 if the request takes no slot, or if `is_kept` is False; in that case the slot is returned
-        immediately.
+        wait). The number is 0 if the request takes no slot, or if `is_kept` is False, in which case this method returns
+        the slot immediately.
 
         Raises:
-            GatewayError: raised by `Slots.free` or `Slots.wait`.
+            GatewayError: `Slots.free` or `Slots.wait` raised it.
         """
         backend, request = self._generations[generation].backends[name], request_from_values(asked)
         endpoints = _endpoints(backend, tried)
@@ -99,8 +100,8 @@ class HeldSlots:
     ) -> tuple[bool, list[str] | None] | None:
         """Decide whether to repeat a failed request, like `Slots.again`.
 
-        Return None if the request must not be repeated. Otherwise, return a flag that is True if tried endpoints are
-        possible again, and the addresses to avoid, or None."""
+        Return None if the request must not be repeated. Otherwise, return a flag, which is True if the call can return
+        to tried endpoints, and the addresses to avoid, or None."""
         backend, request = self._generations[generation].backends[name], request_from_values(asked)
         try:
             again = await backend.slots.again(request, error_from_values(failed), _endpoints(backend, tried), rounds)
@@ -111,20 +112,20 @@ class HeldSlots:
         return True, list(again.tries.avoided)
 
     async def answer(self, generation: int, name: str, asked: bytes) -> bytes:
-        """Return the response to a request that is not simply sent to one endpoint.
+        """Return the response to a request that does not go to one endpoint.
 
         Raises:
-            GatewayError: raised by the function in `Slots.answers`.
+            GatewayError: the function in `Slots.answers` raised it.
         """
         request, slots = unpickled_request(asked), self._generations[generation].backends[name].slots
         return pickled_answer(await slots.answers[request.operation](request))
 
     def give_back(self, slot: int, answered: bool) -> None:
-        """Take back a slot. `answered` is True if the call got a response."""
+        """Take back a slot. `answered` is True if the call received a response."""
         self._held.pop(slot)(answered)
 
     def end(self) -> None:
-        """Take back all slots and leave all generations, because the worker has ended."""
+        """Take back all slots and leave all generations, because the worker has exited."""
         held, self._held = self._held, {}
         for ended in held.values():
             with log_and_continue("giving back the slots of a worker that has ended"):
@@ -148,12 +149,12 @@ class HeldSlots:
 
 
 def _endpoints(backend: Backend, addresses: Sequence[str]) -> tuple[Endpoint, ...]:
-    """Return the endpoints of a backend with these addresses."""
+    """Return a backend's endpoints with these addresses."""
     return tuple(each for each in backend.endpoints if each.address in addresses)
 
 
 def endpoint_of(gateway: "Gateway", backend: str, address: str) -> RelayedEndpoint | None:
-    """Return the endpoint of a backend with this address, or None if it does not exist."""
+    """Return a backend's endpoint with this address, or None if it does not exist."""
     found = gateway.state.assembly.backends.get(backend)
     each = None if found is None else next((each for each in found.endpoints if each.address == address), None)
     return each if isinstance(each, RelayedEndpoint) else None

@@ -1,4 +1,4 @@
-"""The reports in which workers send their counts, and the totals that the supervisor computes from them."""
+"""The reports in which workers send their counts, and the totals that the supervisor computes from the reports."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,15 +28,16 @@ if TYPE_CHECKING:
 
 @frozen
 class WorkerReport:
-    """A report of one worker.
+    """A report from one worker.
 
     Cumulative values (`grown`, `counters`, `counted`) contain the increase since the previous report. `recent` contains
     the requests since that report.
 
     `grown` contains refused and unrecognized connections by listener, `shed`, `sent` and `dropped` spans, `logged` and
     `unlogged` messages of the payload log, and counts of graph steps. `key_uses` contains, by key id, the time of each
-    API key's last use and the number of uses since the previous report. `connections` and `requests` are the open
-    connections and requests of each listener. `calls` are the calls in flight, by backend and endpoint address."""
+    API key's last use and the number of uses since the previous report. `connections` and `requests` are the numbers of
+    open connections and requests, by listener. `calls` is the number of calls in flight, by backend and endpoint
+    address."""
 
     grown: Mapping[tuple[str, str], int]
     counters: Counters
@@ -59,7 +60,7 @@ The second part of the key consists of the graph's name, a line feed, and the st
 
 
 class Reporter:
-    """Runs in a worker and makes reports about its gateway."""
+    """Runs in a worker, and creates reports about the worker's part of the gateway."""
 
     def __init__(self, state: GatewayState, metrics: Metrics) -> None:
         self._state = state
@@ -104,7 +105,8 @@ class Reporter:
 
 
 class ListenerOfWorkers:
-    """A listener as the supervisor sees it: all workers have bound it, and its counts are totals of all workers."""
+    """A listener from the supervisor's point of view: all workers have bound it, and its counts are totals of all
+    workers."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -113,7 +115,7 @@ class ListenerOfWorkers:
 
 
 class SheddingOfAll:
-    """The load shedding of all workers together, with the attributes of a Shedding."""
+    """The combined load shedding of all workers, with the attributes of a Shedding."""
 
     def __init__(self) -> None:
         self.level = Level.NOTHING
@@ -122,7 +124,7 @@ class SheddingOfAll:
 
 
 class Totals:
-    """Runs in the supervisor and adds up the reports of the workers."""
+    """Runs in the supervisor, and adds up the workers' reports."""
 
     def __init__(self, gateway: "Callable[[], Gateway]", is_limited: Callable[[str], bool]) -> None:
         self._gateway = gateway
@@ -133,7 +135,7 @@ class Totals:
         self.graph_steps: dict[tuple[str, str], Counter[str]] = {}
         """The counts of each graph step, by graph name and step name."""
         self._ended: Numbers = {}
-        """The policy counts of workers that have ended."""
+        """The policy counts of workers that have exited."""
 
     def add(self, worker: int, report: WorkerReport) -> None:
         """Add the report of a worker."""
@@ -168,7 +170,7 @@ class Totals:
         self._add_up()
 
     def forget(self, worker: int) -> None:
-        """Remove the open connections, requests and calls of a worker that has ended. The counts of its policies
+        """Remove the open connections, requests and calls of a worker that has exited. The counts of its policies
         stay."""
         last = self._last.pop(worker, None)
         if last is not None:
@@ -177,11 +179,11 @@ class Totals:
             self._add_up()
 
     def shedding(self) -> SheddingOfAll | None:
-        """The load shedding of all workers together, or None if load shedding is not configured."""
+        """The combined load shedding of all workers, or None if load shedding is not configured."""
         return None if self._gateway().state.config.limits.shed is None else self._shedding
 
     def load(self) -> ProcessLoad:
-        """The load of all workers together."""
+        """The combined load of all workers."""
         loads = [each.load for each in list(self._last.values())]
         return ProcessLoad(sum(each.memory for each in loads), max((each.lag for each in loads), default=0.0))
 
@@ -195,7 +197,7 @@ class Totals:
 
     def policy_numbers(self) -> Numbers:
         """Return the values of the policies' metrics for all workers, including the counts of workers that have
-        ended."""
+        exited."""
         running = [each for report in list(self._last.values()) for each in report.policies]
         found = numbers(running, registry.policy_metrics())
         for name, counts in list(self._ended.items()):
@@ -218,21 +220,21 @@ class Totals:
 
 
 def _counters() -> Mapping[str, Sequence[StateMetric]]:
-    """Return the policy metrics that are counters."""
+    """Return only the policy metrics that are counters."""
     found = registry.policy_metrics().items()
     return {name: [each for each in metrics if each.kind == "counter"] for name, metrics in found}
 
 
 class Processes(Collector):
-    """Process statistics for several processes, as if they were one: sums, the earliest start time, and the lowest
-    file-descriptor limit. The CPU time of ended processes stays included."""
+    """Process statistics for several processes combined: sums, the earliest start time, and the lowest file-descriptor
+    limit. The sums keep the CPU time of processes that have exited."""
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         self._pids = pids
         self._seconds: dict[int, float] = {}
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing, so the registry does not collect the metrics just to get their names."""
+        """Return nothing, so the registry does not collect all metrics only to read their names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

@@ -12,10 +12,11 @@ from gateway.core.frozen import replace
 class Addresses:
     """The addresses of a configuration's listeners and sample servers.
 
-    To reserve an address, the supervisor binds a socket that does not listen and thus gets no connections. The socket
-    determines the port if the configuration has port 0, and keeps the address while no worker runs. With SO_REUSEPORT
-    alone, a second gateway could bind the same addresses and take half of the connections. Therefore the supervisor
-    first binds the address without SO_REUSEPORT, which fails if another process uses the address."""
+    To reserve an address, the supervisor binds a socket that does not listen, and thus receives no connections. If the
+    configuration has port 0, the socket determines the port. The socket also keeps the address while no worker is
+    running. With SO_REUSEPORT alone, a second gateway could bind the same addresses and take half of the connections.
+    Therefore, the supervisor first binds the address without SO_REUSEPORT, which fails if another process uses the
+    address."""
 
     def __init__(self) -> None:
         self._reserved: dict[tuple[Address, str], tuple[Address, list[socket.socket]]] = {}
@@ -24,7 +25,7 @@ class Addresses:
         With port 0, the key also contains the owner of the address, so each owner keeps its own port."""
 
     def shared(self, config: Config) -> Config:
-        """Return `config` for workers: all addresses are reserved, and port 0 is replaced by the reserved port.
+        """Return `config` for workers, after reserving all addresses and replacing each port 0 with the reserved port.
 
         Raises:
             BindError: an address cannot be bound.

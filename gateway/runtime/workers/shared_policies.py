@@ -1,6 +1,6 @@
 """Policies whose state all workers share, such as `rate_limit`.
 
-The supervisor keeps the states. For each request, a worker takes a token from a state there.
+The supervisor keeps the states. For each request, a worker takes a token from a state in the supervisor.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ def _states(assembly: Assembly) -> Iterator[tuple[str, SharedState]]:
 
 
 class SharedPolicies:
-    """Runs in the supervisor and keeps the states of the newest and the previous configuration, because the previous
+    """Runs in the supervisor, and keeps the states of the newest and the previous configuration, because the previous
     one might still be in use."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class SharedPolicies:
         self._newest: dict[str, SharedState] = {}
 
     def prepare(self, assembly: Assembly) -> None:
-        """Add the states of `assembly`. Existing states continue unchanged."""
+        """Add the states of `assembly`. Existing states stay unchanged."""
         before = self._newest
         self._newest = {name: self._states.get(name, each) for name, each in _states(assembly)}
         self._states = before | self._newest
@@ -51,7 +51,7 @@ class SharedPolicies:
 
 
 def share_policies(channel: Channel, assembly: Assembly) -> None:
-    """In a worker, make the shared states of `assembly` use the supervisor's states."""
+    """In a worker, replace the shared states of `assembly` with the supervisor's states."""
     for name, each in _states(assembly):
         each.share(_AtSupervisor(channel, name))
 
@@ -64,7 +64,7 @@ class _AtSupervisor:
         self._name = name
 
     async def take(self, client: str) -> float | None:
-        """Same as in Shared."""
+        """See Shared."""
         try:
             found: float | None = await self._channel.ask("take_request", self._name, client)
         except (ChannelClosedError, GatewayError):

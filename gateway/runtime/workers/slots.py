@@ -1,9 +1,9 @@
 """Requests slots from the supervisor, in workers, for backends whose state all workers share.
 
-A worker sends its calls itself. It asks the supervisor for the endpoint if the backend's slots are limited, if its
-servers have different models, or if the call belongs to a sequence. The supervisor's Backend of the same name decides
-by its queue, sequences, strategy, table of models and endpoint health (`owner`). The worker reports events of
-endpoints, such as failures, to the supervisor (`RelayedEndpoint`).
+A worker sends its calls itself. It requests the endpoint from the supervisor if the backend's slots are limited, if the
+backend's servers have different models, or if the call belongs to a sequence. The supervisor's Backend of the same name
+decides by its queue, sequences, strategy, table of models and endpoint health (`owner`). The worker reports endpoint
+events, such as failures, to the supervisor (`RelayedEndpoint`).
 """
 
 import asyncio
@@ -55,14 +55,14 @@ def request_from_values(values: RequestValues) -> Request:
 
 
 def pickled_request(request: Request) -> bytes:
-    """Return the pickled bytes of a request for which the supervisor queries servers. They omit data that only this
-    process can use."""
+    """Return the pickled bytes of a request for which the supervisor queries servers. The bytes omit data that only
+    this process can use."""
     plain = replace(request, deadline=None, origin=None, record=UNRECORDED, span=None, tries=None, calls_left=None)
     return pickle.dumps(plain)
 
 
 def unpickled_request(data: bytes) -> Request:
-    """Return the request in bytes that `pickled_request` has returned in another process of this gateway."""
+    """Return the request in bytes from `pickled_request` in another process of this gateway."""
     request: Request = pickle.loads(data)
     return request
 
@@ -73,13 +73,13 @@ def pickled_answer(answer: Answer | None) -> bytes:
 
 
 def unpickled_answer(data: bytes) -> Answer | None:
-    """Return the answer in bytes that `pickled_answer` has returned."""
+    """Return the answer in bytes from `pickled_answer`."""
     answer: Answer | None = pickle.loads(data)
     return answer
 
 
 def error_values(error: GatewayError) -> tuple[object, ...]:
-    """Return the values that represent an error, including the endpoint where it occurred."""
+    """Return the values that represent an error, including the endpoint where the error occurred."""
     return *written_error(error), error.endpoint
 
 
@@ -99,11 +99,12 @@ Its arguments are the backend, the address, the name of a method of RelayedEndpo
 
 
 class SupervisedSlots:
-    """The slots that a worker gets from the supervisor, in one `generation` of the supervisor's Backends (see `owner`).
+    """The slots that a worker receives from the supervisor, in one `generation` of the supervisor's Backends (see
+    `owner`).
 
-    - `is_limited`: True if the slots are limited for all workers together. If it is False, the worker asks the
-      supervisor only about calls of sequences.
-    - `is_placed`: True if the servers have different models. The supervisor knows which.
+    - `is_limited`: True if all workers share one limit on slots. If False, the worker requests slots only for calls of
+      sequences.
+    - `is_placed`: True if the servers have different models. The supervisor tracks the models on each server.
     - `is_drained`: Returns whether the supervisor has drained the endpoint at an address.
     """
 
@@ -131,7 +132,7 @@ class SupervisedSlots:
             self._joins(each)
 
     def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
-        """See `Slots.free`. Also return None if the worker must ask the supervisor."""
+        """See `Slots.free`. Also return None if the worker must request the slot from the supervisor."""
         return None if self._asks(request) else self.local.free(request, tried)
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
@@ -186,7 +187,7 @@ class SupervisedSlots:
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """See Slots. The supervisor knows which endpoints have the request's model."""
+        """See Slots. The supervisor decides, because only it tracks which endpoints have the request's model."""
         if not self._is_placed or not request.model:
             return await self.local.again(request, error, tried, rounds)
         places = [each.address for each in tried]
@@ -210,7 +211,7 @@ class SupervisedSlots:
         return request if is_anew else None
 
     async def is_ready(self) -> bool | None:
-        """See Slots. The supervisor knows which servers are busy with calls from other workers."""
+        """See Slots. The supervisor decides, because only it tracks calls from other workers."""
         try:
             return bool(await self._channel.ask("is_backend_ready", self.local.name))
         except ChannelClosedError:
@@ -253,13 +254,13 @@ class SupervisedSlots:
 def apply_drain(endpoint: Endpoint, *, is_drained: bool) -> None:
     """Stop or resume this worker's calls to an endpoint, as the supervisor has decided.
 
-    The supervisor also decides about sequences."""
+    The supervisor also applies the drain to sequences."""
     if endpoint.takes_calls is is_drained:
         endpoint.set_drain(Drain(0) if is_drained else None)
 
 
 class RelayedEndpoint(Endpoint):
-    """An Endpoint that reports events of its server, such as failures, to the other processes with `relay`."""
+    """An Endpoint that uses `relay` to report its server's events, such as failures, to the other processes."""
 
     __slots__ = ("_has_learned", "_relay")
 

@@ -1,6 +1,5 @@
-"""The supervisor of a gateway with several workers.
-
-It starts workers, restarts workers that end, and acts on behalf of all of them.
+"""The supervisor of a gateway with several workers: starts workers, restarts workers that exit, and acts on behalf of
+all workers.
 """
 
 import asyncio
@@ -40,16 +39,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GATHER_SECONDS = 0.5
-"""How long to wait for the workers' counts, in seconds. After that, totals omit the missing counts."""
+"""Maximum wait for the workers' counts, in seconds. After that, totals omit the missing counts."""
 GATHER_INTERVAL = 1.0
 SECONDS_TO_START = 60.0
-"""Maximum startup time of a worker, in seconds. After that, the worker is killed and started again."""
+"""Maximum startup time of a worker, in seconds. After that, the supervisor kills and restarts the worker."""
 SECONDS_TO_CLOSE = 10.0
-"""Maximum time for a drained worker to close everything, in seconds. After that, the worker is killed."""
+"""Maximum time for a drained worker to close everything, in seconds. After that, the supervisor kills the worker."""
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
-"""Maximum delay before a worker that has ended is restarted, in seconds. The delay doubles each time that the worker
-has run for less than LONGEST_PAUSE."""
+"""Maximum delay before the supervisor restarts a worker that has exited, in seconds. The delay doubles each time the
+worker has run for less than LONGEST_PAUSE."""
 
 
 class WorkerError(Exception):
@@ -57,7 +56,7 @@ class WorkerError(Exception):
 
 
 class WorkerProcess:
-    """One worker as the supervisor sees it: its process, its channel, and the slots that it holds."""
+    """One worker from the supervisor's point of view: its process, its channel, and the slots that it holds."""
 
     def __init__(self, supervisor: "Supervisor", number: int) -> None:
         self.number = number
@@ -79,7 +78,7 @@ class WorkerProcess:
         """Start the process and make it serve the current configuration.
 
         Raises:
-            WorkerError: the worker cannot serve the configuration, or has ended.
+            WorkerError: the worker cannot serve the configuration, or has exited.
         """
         try:
             async with asyncio.timeout(SECONDS_TO_START):
@@ -139,12 +138,13 @@ class WorkerProcess:
     async def reload(self, config: Config, generation: Generation) -> str:
         """Change to `config`, which the supervisor already uses.
 
-        Return an empty string, or the reason why the worker cannot do that."""
+        Return an empty string, or the reason why the worker cannot change."""
         self.slots.join(generation)
         return str(await self.channel.ask("reload", pickle.dumps(config), generation.number))
 
     async def ended(self) -> int:
-        """Wait for the process to end, and return its exit status. A negative status is the signal that ended it."""
+        """Wait for the process to exit, and return its exit status. A negative status is the negated number of the
+        signal that killed the process."""
         assert self._process is not None
         status = await self._process.wait()
         self.is_ready = False
@@ -152,7 +152,7 @@ class WorkerProcess:
         return status
 
     def kill(self) -> None:
-        """End the process immediately."""
+        """Kill the process immediately."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
@@ -160,7 +160,7 @@ class WorkerProcess:
 class Supervisor:
     """The process that starts the workers and owns their shared state.
 
-    `gateway serve` uses it instead of a Gateway, so it has the same methods for commands.
+    `gateway serve` uses a Supervisor instead of a Gateway, so it has the same methods for commands.
 
     `gateway` is the supervisor's own part, which owns the backends' state and serves the health port and the status
     API."""
@@ -181,9 +181,9 @@ class Supervisor:
         self._limited = limited_backends(config)
         self.shared_policies = SharedPolicies()
         self._offline: set[str] = set()
-        """The names of the listeners that a client has taken offline."""
+        """The names of the listeners that a client has switched offline."""
         self._told_drained: list[tuple[str, str]] = []
-        """The last value of `drained` that was sent to the workers."""
+        """The last value of `drained` sent to the workers."""
         self.totals = Totals(lambda: self.gateway, lambda name: name in self._limited)
         self.process = Processes(lambda: [os.getpid(), *(each.pid for each in self._running())])
 
@@ -199,7 +199,7 @@ class Supervisor:
         )
 
     def _prepare(self, assembly: Assembly) -> None:
-        """Let workers use the shared policies of a new Assembly, and notify them when models change."""
+        """Make the shared policies of a new Assembly available to workers, and notify workers when models change."""
         self.shared_policies.prepare(assembly)
         for name in assembly.placed.all:
             assembly.backends[name].on_other_models(partial(self._tell_all, "lists_others", str(name)))
@@ -222,7 +222,7 @@ class Supervisor:
         return self.shared_policies.of_principal(name)
 
     async def gather(self) -> None:
-        """Fetch the workers' counts. If a worker does not respond within GATHER_SECONDS, its report is added when it
+        """Fetch the workers' counts. If a worker does not respond within GATHER_SECONDS, add its report when it
         arrives."""
         if running := self._running():
             await asyncio.wait([spawn(self._fetch(each)) for each in running], timeout=GATHER_SECONDS)
@@ -238,16 +238,16 @@ class Supervisor:
             worker.kill()
 
     async def clear_caches(self, place: str) -> None:
-        """Clear the workers' caches at `place`, or all of their caches if `place` is empty.
+        """Clear the workers' caches at `place`, or all their caches if `place` is empty.
 
-        A worker that does not respond within STALLED_SECONDS is killed, and its cache ends with it."""
+        Kill workers that do not respond within STALLED_SECONDS, which also removes their caches."""
         if running := self._running():
             asked = [each.channel.ask("clear_caches", place) for each in running]
             await asyncio.wait(asked, timeout=STALLED_SECONDS)
 
     @property
     def drained(self) -> list[tuple[str, str]]:
-        """The endpoints that get no calls because they are drained, as pairs of protocol and address."""
+        """The endpoints that receive no calls because they are drained, as pairs of protocol and address."""
         backends = self.gateway.state.assembly.backends.values()
         drained = {
             (str(one.protocol.name), each.address) for one in backends for each in one.endpoints if not each.takes_calls
@@ -257,7 +257,7 @@ class Supervisor:
     async def tell_drained(self) -> None:
         """Send the list of drained endpoints to all workers.
 
-        A worker that does not respond within STALLED_SECONDS is killed."""
+        Kill workers that do not respond within STALLED_SECONDS."""
         self._told_drained = drained = self.drained
         if running := self._running():
             await asyncio.wait([each.channel.ask("drained", drained) for each in running], timeout=STALLED_SECONDS)
@@ -274,7 +274,7 @@ class Supervisor:
         """Fetch the workers' counts periodically, so few counts are lost if a worker is killed.
 
         Also kill workers whose processes are stopped (by a signal) in two consecutive checks, because the kernel
-        continues to give them connections."""
+        continues to send them connections."""
         stopped: set[int] = set()
         while True:
             await asyncio.sleep(GATHER_INTERVAL)
@@ -287,7 +287,7 @@ class Supervisor:
                 stopped = self._kill_stopped(stopped)
 
     def _kill_stopped(self, before: set[int]) -> set[int]:
-        """Kill the workers whose processes are stopped now and were stopped `before`. Return the processes that are
+        """Kill the workers whose processes are stopped and were also stopped `before`. Return the processes that are
         stopped now."""
         stopped = {each.pid for each in self._running() if process_state(each.pid) == "T"}
         for each in self._running():
@@ -334,7 +334,7 @@ class Supervisor:
             each.channel.tell("announce_end")
 
     async def drain(self, seconds: float) -> int:
-        """See Gateway. All workers are drained in parallel, then their processes end."""
+        """See Gateway. All workers drain in parallel, and then their processes exit."""
         self._is_ending = True
         self.gateway.announce_end()
         given_up = await all_surviving("draining a worker", (_drained(each, seconds) for each in self._running()))
@@ -351,13 +351,13 @@ class Supervisor:
     async def reload(self, config: Config) -> tuple[str, ...]:
         """See Gateway.
 
-        The supervisor changes first, then one worker. If that worker cannot change, the supervisor changes back. Then
-        all other workers change; they have the same code and configuration, so they can change too. If one of them
-        still cannot, it is restarted.
+        The supervisor changes first, then one worker. If this worker cannot change, the supervisor changes back.
+        Otherwise, all other workers change, which have the same code and configuration. If one of them still cannot
+        change, the supervisor restarts it.
 
         Raises:
-            BindError: an address cannot be bound.
-            ReloadError: the change needs a restart, or the gateway is stopping.
+            BindError: an address cannot be bound. ReloadError: the change requires a restart, or the gateway is
+            stopping.
         """
         async with self.reloading:
             with _in_use(self.generation):
@@ -390,8 +390,8 @@ class Supervisor:
         return found
 
     async def _change(self, config: Config) -> tuple[str, ...]:
-        """Change the supervisor's own part. Its calls in flight do not delay this, because it counts them only for
-        display."""
+        """Change the supervisor's own part. Calls in flight do not delay the change, because the supervisor counts them
+        only for display."""
         for name, backend in self.gateway.state.assembly.backends.items():
             if name not in self._limited:
                 for each in backend.endpoints:
@@ -428,7 +428,8 @@ class Supervisor:
                 each.channel.tell("learn", *news)
 
     def switched(self, source: WorkerProcess, listener: str, is_online: bool) -> None:
-        """Record that a client of one worker has taken a listener offline or online, and notify the other workers."""
+        """Record that a client of one worker has switched a listener offline or online, and notify the other
+        workers."""
         (self._offline.discard if is_online else self._offline.add)(listener)
         for each in self._running():
             if each is not source:
@@ -453,7 +454,7 @@ class Supervisor:
         return [each for each in self.workers if each.is_ready]
 
     async def _watch(self, worker: WorkerProcess) -> None:
-        """Restart the worker each time it ends."""
+        """Restart the worker each time it exits."""
         loop, pause = asyncio.get_running_loop(), FIRST_PAUSE
         began = loop.time()
         while True:
@@ -486,7 +487,7 @@ class Supervisor:
             log.info("worker %d runs again (process %d)", worker.number, worker.pid)
 
     def _inform(self, worker: WorkerProcess) -> None:
-        """Send the endpoint events that other workers have reported to a worker that has just started."""
+        """Send a newly started worker the endpoint events that other workers have reported."""
         for name, backend in self.gateway.state.assembly.backends.items():
             for each in backend.endpoints:
                 if isinstance(each, RelayedEndpoint) and (news := each.news()) is not None:
@@ -509,7 +510,7 @@ async def _drained(worker: WorkerProcess, seconds: float) -> int:
 
 @contextmanager
 def _in_use(generation: Generation) -> Iterator[None]:
-    """A context in which a worker can start to use the generation."""
+    """Keep the generation in use during the block, in which a worker can start to use it."""
     generation.users.began()
     try:
         yield
@@ -518,9 +519,9 @@ def _in_use(generation: Generation) -> Iterator[None]:
 
 
 async def _reloaded(worker: WorkerProcess, config: Config, generation: Generation) -> str:
-    """Return why the worker cannot change to `config`.
+    """Make the worker change to `config`, and return the reason if it cannot.
 
-    Return an empty string if it has changed, or if it has ended and will restart with `config`."""
+    Return an empty string if the worker has changed, or if it has exited and will restart with `config`."""
     try:
         return await worker.reload(config, generation)
     except ChannelClosedError:

@@ -30,21 +30,21 @@ log = logging.getLogger(__name__)
 
 
 def main(descriptor: int) -> None:
-    """Serve until the supervisor stops the worker or has itself ended."""
+    """Serve until the supervisor stops the worker or itself exits."""
     raise_descriptor_limit()
     run(Worker().serve(socket.socket(fileno=descriptor)))
 
 
 class Worker:
-    """A worker, which is one of several processes that serve clients.
+    """A worker: one of several processes that serve clients.
 
-    This object holds the worker's end of the channel, and handles the messages from the supervisor."""
+    This object holds the worker's end of the channel, and handles messages from the supervisor."""
 
     def __init__(self) -> None:
         self._gateway: Gateway | None = None
         self._reporter: Reporter
         self._limited: frozenset[str] = frozenset()
-        """The names of backends whose slots are limited for all workers together."""
+        """The names of backends for which all workers share one limit on slots."""
         self._placed: frozenset[str] = frozenset()
         """The names of backends whose servers have different models."""
         self._generation = 0
@@ -120,7 +120,7 @@ class Worker:
     async def _reload(self, written: bytes, generation: int) -> str:
         """Change to another configuration.
 
-        Return an empty string. If the change is not possible, return the reason; in that case, nothing has changed."""
+        Return an empty string, or the reason why the change is not possible; in that case, nothing has changed."""
         config: Config = pickle.loads(written)
         before, backends = (self._limited, self._placed, self._generation), self.gateway.state.assembly.backends
         self._share(config, generation)
@@ -136,7 +136,7 @@ class Worker:
         return ""
 
     def _share(self, config: Config, generation: int) -> None:
-        """From now on, request slots from the supervisor according to `config`, which belongs to this generation."""
+        """Start requesting slots from the supervisor according to `config`, which belongs to this generation."""
         self._limited, self._placed, self._generation = limited_backends(config), placed_backends(config), generation
 
     def _prepare(self, assembly: Assembly) -> None:
@@ -144,7 +144,7 @@ class Worker:
         assembly.listener_readiness.on_switch = partial(self._channel.tell, "switched")
 
     def _switch(self, listener: str, is_online: bool) -> None:
-        """Apply the decision of another worker's client to take a listener offline or online."""
+        """Switch a listener offline or online, because a client of another worker has done so."""
         self.gateway.state.assembly.listener_readiness.switch(listener, is_online=is_online)
 
     def _reopen_logs(self) -> None:
@@ -160,7 +160,7 @@ class Worker:
                 each.learn(event, arguments, named)
 
     def _lists_others(self, backend: str) -> None:
-        """Note that a backend's model list has changed."""
+        """Record that a backend's model list has changed."""
         if self._gateway is not None and (found := self._gateway.state.assembly.backends.get(backend)) is not None:
             found.local.lists_others()
 
@@ -192,8 +192,8 @@ class Worker:
         self.gateway.announce_end()
 
     async def _drained(self, seconds: float) -> int:
-        """Drain the gateway. Return the number of cancelled requests. A second call with less time replaces the first
-        one."""
+        """Drain the gateway, and return the number of cancelled requests. A second call with less time replaces the
+        first one."""
         if self._drain is not None:
             self._drain.cancel()
         self._drain = spawn(self.gateway.drain(seconds))
@@ -203,7 +203,7 @@ class Worker:
             return 0
 
     def _abandoned(self) -> None:
-        """Abort this worker's requests because the supervisor has ended. The same happens when a single-process gateway
-        is killed."""
+        """Abort this worker's requests because the supervisor has exited. The same happens when a single-process
+        gateway is killed."""
         log.error("the supervisor has ended; this worker ends, too")
         end_process()

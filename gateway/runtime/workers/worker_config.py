@@ -1,5 +1,5 @@
-"""The configuration of a worker: its share of the process limits. Also the number of workers, and the backends whose
-slots the supervisor manages for them. The supervisor, its workers and `gateway serve` use it."""
+"""The configuration of a worker, with its share of the process limits. This module also determines the number of
+workers, and the backends whose slots the supervisor manages. The supervisor, its workers and `gateway serve` use it."""
 
 import math
 import os
@@ -55,7 +55,7 @@ def limited_backends(config: Config) -> frozenset[str]:
 
 
 def share(config: Config, workers: int) -> Config:
-    """Return `config` for one of several workers, with its share of the process limits."""
+    """Return `config` for one of several workers, with the worker's share of the process limits."""
     limits = config.limits
     shares = {
         "connections": max(1, -(-limits.connections // workers)),

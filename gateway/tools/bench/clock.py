@@ -1,5 +1,5 @@
-"""A clock that wakes the event loop on time. The loop's own timers are up to 1 ms late, which is ten times the latency
-of a fast server."""
+"""A clock that wakes the event loop on time, because the loop's own timers are up to 1 ms late, which is ten times the
+latency of a fast server."""
 
 import asyncio
 import ctypes
@@ -17,10 +17,10 @@ class Clock(Protocol):
         """Return the seconds since a fixed point in time."""
 
     def wake_at(self, when: float) -> None:
-        """Call `awake` at `when`, or immediately if `when` has passed. The new time replaces the previous one."""
+        """Call `awake` at `when`, or immediately if `when` has passed. This time replaces the previous one."""
 
     def start(self, awake: Callable[[], None]) -> None:
-        """Start calling `awake` at the times that `wake_at` sets."""
+        """Start calling `awake` at the times set by `wake_at`."""
 
     def close(self) -> None:
         """Stop calling `awake`."""
@@ -40,22 +40,23 @@ class LoopClock:
         self.now: Callable[[], float] = time.monotonic
 
     def start(self, awake: Callable[[], None]) -> None:
-        """Same as in Clock."""
+        """See Clock."""
         self._awake = awake
 
     def wake_at(self, when: float) -> None:
-        """Same as in Clock."""
+        """See Clock."""
         self.close()
         self._timer = self._loop.call_later(max(0.0, when - self.now()), self._awake)
 
     def close(self) -> None:
-        """Same as in Clock."""
+        """See Clock."""
         if self._timer is not None:
             self._timer.cancel()
 
 
 class TimerClock:
-    """A Clock that uses a file-descriptor timer (timerfd_create), which is only a few hundredths of a ms late."""
+    """A Clock that uses a file-descriptor timer (timerfd_create), which is late by only a few hundredths of a
+    millisecond."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -67,18 +68,18 @@ class TimerClock:
         self.now: Callable[[], float] = time.monotonic  # also CLOCK_MONOTONIC
 
     def start(self, awake: Callable[[], None]) -> None:
-        """Same as in Clock."""
+        """See Clock."""
         self._loop.add_reader(self._fd, self._ring, awake)
 
     def wake_at(self, when: float) -> None:
-        """Same as in Clock."""
+        """See Clock."""
         nanoseconds = int(when * 1e9)
         # The interval is 0, so the timer fires once.
         setting = _Setting(0, 0, nanoseconds // 1_000_000_000, nanoseconds % 1_000_000_000)
         self._settime(self._fd, _ABSOLUTE, ctypes.byref(setting), None)
 
     def close(self) -> None:
-        """Same as in Clock."""
+        """See Clock."""
         self._loop.remove_reader(self._fd)
         os.close(self._fd)
 
@@ -86,12 +87,12 @@ class TimerClock:
         try:
             os.read(self._fd, 8)
         except BlockingIOError:
-            return  # the timer was set again after it fired
+            return  # the timer has been set again since it fired
         awake()
 
 
 class _Setting(ctypes.Structure):
-    """`struct itimerspec`."""
+    """The C struct `itimerspec`."""
 
     _fields_ = (
         ("interval_seconds", ctypes.c_long),

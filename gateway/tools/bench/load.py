@@ -1,9 +1,9 @@
-"""Sends requests on a schedule or one after the other, and measures them. `running` starts a Load in each process.
+"""Sends requests on a schedule or one after another, and measures them. `running` starts a Load in each process.
 
-In an open loop, the schedule does not wait for the server. Each request has a scheduled time, from which its latency
-counts, even if the generator sends the request late because too many others are in flight. If a server stalls for a
-second, all requests scheduled in that second show the stall. In a closed loop, each of `in_flight` clients sends its
-next request after the response to the previous one. If a server stalls, only `in_flight` requests are slow.
+In an open loop, the schedule does not wait for the server. Each request's latency is measured from its scheduled time,
+even if the generator sends the request late because too many others are in flight. If a server stalls for a second, all
+requests scheduled in this second show the stall. In a closed loop, each of `in_flight` clients sends its next request
+after the response to the previous one. If a server stalls, only `in_flight` requests are slow.
 """
 
 import asyncio
@@ -22,15 +22,16 @@ Arrivals: TypeAlias = Literal["poisson", "constant"]
 """`poisson`: random times, like requests from many independent clients. `constant`: equal intervals."""
 
 Send: TypeAlias = Callable[[], Awaitable[int]]
-"""Sends a request and waits for the response. Returns the size of the response in bytes. Raises CallFailed."""
+"""Sends a request, waits for the response, and returns the size of the response in bytes. Raises CallFailed."""
 
 GRACE = 0.05
-"""Seconds after the end during which the generator still sends requests that were due before the end, because it can
-wake late."""
+"""Seconds after the end during which the generator, which can wake up late, still sends requests that were due before
+the end."""
 
 
 class CallFailed(Exception):  # noqa: N818 - as the errors of the client
-    """The request got an error, or no response. `status` is a short form of the error; `str()` returns a sentence."""
+    """The request received an error, or no response. `status` is a short form of the error; `str()` returns a
+    sentence."""
 
     def __init__(self, status: str, text: str) -> None:
         super().__init__(text)
@@ -42,7 +43,7 @@ class Plan:
     """The amount and duration of the load. The load ends after `seconds` or `requests`, whichever comes first; None
     means no limit.
 
-    - `rate`: Requests per second; 0 is a closed loop.
+    - `rate`: Requests per second; 0 selects a closed loop.
     - `in_flight`: Maximum number of concurrent requests; in a closed loop, the constant number of concurrent requests.
     - `warmup`: Seconds before the measurement. Requests scheduled during the warm-up do not count.
     - `share`, `shares`: The index of this generator, and the number of generators.
@@ -70,7 +71,7 @@ def _part(number: int, share: int, shares: int) -> int:
 
 
 class Load:
-    """One run. You can read `measured` during the run, after you call `Measured.settle`."""
+    """One run. To read `measured` during the run, first call `Measured.settle`."""
 
     def __init__(self, plan: Plan, send: Send, clock: Clock, request_bytes: int = 0) -> None:
         self.measured = Measured()
@@ -124,13 +125,13 @@ class Load:
         while len(self._tasks) < self._plan.in_flight and (due := self._take()) is not None:
             self._begin(due)
         if len(self._tasks) < self._plan.in_flight and not self._is_over():
-            # If the limit is reached, the due request is sent when the next request ends.
+            # If the limit is reached, the due request is sent when a request ends.
             self._clock.wake_at(self._next)
         self._end_if_idle()
 
     def _schedule(self, start: float) -> None:
-        """Begin the schedule of the warm-up or the measurement at `start`. The measurement does not catch up on late
-        warm-up requests."""
+        """Begin the schedule of the warm-up or the measurement at `start`. The measurement does not send late warm-up
+        requests."""
         plan = self._plan
         self._next = self._from = start
         if plan.rate:
@@ -189,7 +190,7 @@ class Load:
             due = self._take()
 
     async def _call(self, due: float, *, waited: bool) -> None:
-        """Send a request that was scheduled for `due`. `waited` is True if the limit delayed the request."""
+        """Send the request scheduled for `due`. `waited` is True if the limit delayed the request."""
         counts, measured = due >= self._first, self.measured
         sent = self._now()
         lag = 0.0 if waited else sent - due

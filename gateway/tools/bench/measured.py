@@ -11,16 +11,16 @@ BATCH = 4096
 
 
 class Measured:
-    """The requests of a run, or of several merged runs. The figures exclude requests of the warm-up.
+    """The requests of a run, or of several merged runs. The figures exclude warm-up requests.
 
     - `latency`: Durations of successful requests, from the scheduled time to the complete response.
     - `service`: Durations of successful requests, from the time of sending.
     - `failed`: Durations of failed requests, from the scheduled time.
-    - `lag`: Delays that the generator itself caused, for all requests.
+    - `lag`: Delays caused by the generator itself, for all requests.
     - `errors`, `examples`: By status, the number of errors and the message of the first error.
     - `waited`: Number of requests that the generator sent late because `in_flight` requests were in flight.
-    - `unsent`: Number of requests that were due before the end and were never sent for the same reason.
-    - `cut`: Number of requests in flight when the run was interrupted.
+    - `unsent`: Number of requests that were due before the end, but were never sent for the same reason.
+    - `cut`: Number of requests that were in flight when the run was interrupted.
     - `sent_bytes`, `received_bytes`: Size of messages, without HTTP heads and framing.
     - `seconds`: Duration of the measurement.
     - `cpu`: The generator's CPU time during the measurement, in all processes.
@@ -54,12 +54,12 @@ class Measured:
 
     @property
     def requests(self) -> int:
-        """The number of requests that ended."""
+        """The number of completed requests."""
         return self.succeeded + self.failures
 
     @property
     def rate(self) -> float:
-        """Requests per second that ended."""
+        """The number of completed requests per second."""
         return self.requests / self.seconds if self.seconds else 0.0
 
     def succeed(self, latency: float, service: float, lag: float) -> None:
@@ -78,7 +78,7 @@ class Measured:
         self._lags.append(lag)
 
     def settle(self) -> None:
-        """Add the collected durations to the histograms. Call this before you read them."""
+        """Add the collected durations to the histograms. Call this method before you read the histograms."""
         for histogram, kept in (
             (self.latency, self._latencies),
             (self.service, self._services),
@@ -88,8 +88,8 @@ class Measured:
             kept.clear()
 
     def merge(self, other: "Measured", *, at_once: bool) -> None:
-        """Add the measurements of another run. It ran at the same time if `at_once` is set, otherwise later. Both runs
-        must be settled."""
+        """Add the measurements of another run, which ran in parallel if `at_once` is set, and otherwise later. Both
+        runs must be settled."""
         for name in ("latency", "service", "failed", "lag"):
             getattr(self, name).merge(getattr(other, name))
         for status, number in other.errors.items():
@@ -137,7 +137,7 @@ class LatencyHistogram:
 
     @property
     def mean(self) -> float:
-        """The mean duration, or 0 if there are no durations."""
+        """The mean duration, or 0 without durations."""
         return self.sum / count if (count := self.count) else 0.0
 
     def add(self, seconds: Sequence[float]) -> None:
@@ -158,8 +158,8 @@ class LatencyHistogram:
         self.most = max(self.most, other.most)
 
     def percentile(self, percent: float) -> float:
-        """Return the duration that `percent` of all durations do not exceed, or 0 if there are no durations. The result
-        is at most RELATIVE_ERROR too large."""
+        """Return the duration that `percent` of all durations do not exceed, or 0 without durations. The result is at
+        most RELATIVE_ERROR too large."""
         count = self.count
         if not count:
             return 0.0
@@ -173,8 +173,8 @@ class LatencyHistogram:
             yield _lower(place) / 1e9, _upper(place) / 1e9, int(self.counts[place])
 
     def between(self, low: float, high: float) -> int:
-        """Return the total count of the buckets from the bucket of `low` (included) to the bucket of `high`
-        (excluded)."""
+        """Return the total count of the buckets from the bucket of `low` (inclusive) to the bucket of `high`
+        (exclusive)."""
         first, end = _places(np.array([low, high])).tolist()
         return int(self.counts[first:end].sum())
 

@@ -14,7 +14,7 @@ ROWS = 16
 WIDTH = 40
 """Width of the longest bar of a histogram, in characters."""
 LATE = 0.1
-"""The fraction of the latencies that the generator can cause without a warning."""
+"""The fraction of the latencies that the generator can cause before the report contains a warning."""
 BUSY = 0.9
 """The CPU utilization above which the generator is the likely limit."""
 
@@ -112,8 +112,8 @@ def _figures(histogram: LatencyHistogram) -> dict[str, float]:
 
 
 def _drawn(histogram: LatencyHistogram, bar: str) -> Iterator[str]:
-    """Yield the rows of a histogram, with limits of equal ratio from the minimum to the maximum, and bars for the
-    counts."""
+    """Yield the rows of a histogram, with bars for the counts. Between the minimum and the maximum, successive limits
+    have the same ratio."""
     low, high = max(histogram.least, 1e-6), max(histogram.most, 1e-6)
     rows = ROWS if high > low * (1 + ROWS * RELATIVE_ERROR) else 1
     bounds = [low * (high / low) ** (row / rows) for row in range(rows)]
@@ -159,7 +159,8 @@ def _number(number: int, of: str) -> str:
 
 
 def as_json(results: Sequence[Result]) -> dict[str, Any]:
-    """Return one result, or two as `targets` with the `ratios` of the second to the first. Durations are in seconds."""
+    """Return one result, or two results as `targets` with the `ratios` of the second to the first. Durations are in
+    seconds."""
     if len(results) == 1:
         return _document(results[0])
     ratios = {
@@ -198,7 +199,7 @@ def _document(result: Result) -> dict[str, Any]:
 
 
 def _histogram(histogram: LatencyHistogram) -> dict[str, Any]:
-    """Return the histogram's figures and its buckets with their minimum and maximum duration and their count."""
+    """Return the histogram's figures, and the minimum duration, maximum duration and count of each bucket."""
     return {
         "count": histogram.count,
         **_figures(histogram),

@@ -1,4 +1,4 @@
-"""Runs a load against one server, in this process or in several."""
+"""Runs a load against one server, in this process or in several processes."""
 
 import asyncio
 import multiprocessing
@@ -52,10 +52,10 @@ class Run(Protocol):
         """Make `run` end immediately with the current measurements."""
 
     def ended(self) -> tuple[int, int]:
-        """Return the number of requests that have ended, and the number of errors among them."""
+        """Return the number of completed requests, and the number of errors among them."""
 
     async def close(self) -> None:
-        """Close the connections and end the processes."""
+        """Close the connections, and stop the processes."""
 
 
 class RunFailed(Exception):  # noqa: N818 - as the errors of the client
@@ -63,7 +63,7 @@ class RunFailed(Exception):  # noqa: N818 - as the errors of the client
 
 
 def run_of(job: LoadJob, processes: int) -> Run:
-    """Return a run for a job."""
+    """Return a Run for a job."""
     return LocalRun(job) if processes == 1 else ProcessesRun(job, processes)
 
 
@@ -76,7 +76,7 @@ class LocalRun:
         self._sender: BenchSender | None = None
 
     async def prepare(self) -> None:
-        """Same as in Run."""
+        """See Run."""
         job = self._job
         settings = job.server.checked()
         encoded = await prepared(settings, job.question, job.timeout)
@@ -84,21 +84,21 @@ class LocalRun:
         self._load = Load(job.plan, sender, real_clock(), sender.request_bytes)
 
     async def run(self) -> Measured:
-        """Same as in Run."""
+        """See Run."""
         assert self._load is not None
         return await self._load.run()
 
     def stop(self) -> None:
-        """Same as in Run."""
+        """See Run."""
         if self._load is not None:
             self._load.stop()
 
     def ended(self) -> tuple[int, int]:
-        """Same as in Run."""
+        """See Run."""
         return (0, 0) if self._load is None else (self._load.measured.requests, self._load.measured.failures)
 
     async def close(self) -> None:
-        """Same as in Run."""
+        """See Run."""
         if self._sender is not None:
             await self._sender.close()
 
@@ -112,7 +112,7 @@ class ProcessesRun:
         self._workers: list[_Worker] = []
 
     async def prepare(self) -> None:
-        """Same as in Run. This process sends the first request, so it reports the server's errors."""
+        """See Run. This process sends the first request, so it reports the server's errors."""
         await prepared(self._job.server.checked(), self._job.question, self._job.timeout)
         # A fork would inherit this process's event loop and threads.
         context = multiprocessing.get_context("spawn")
@@ -126,7 +126,7 @@ class ProcessesRun:
         await asyncio.gather(*(each.ready for each in self._workers))
 
     async def run(self) -> Measured:
-        """Same as in Run."""
+        """See Run."""
         for each in self._workers:
             each.pipe.send("go")
         first, *others = await asyncio.gather(*(each.measured for each in self._workers))
@@ -135,23 +135,23 @@ class ProcessesRun:
         return first
 
     def stop(self) -> None:
-        """Same as in Run."""
+        """See Run."""
         for each in self._workers:
             if not each.measured.done():
                 each.pipe.send("stop")
 
     def ended(self) -> tuple[int, int]:
-        """Same as in Run."""
+        """See Run."""
         return sum(each.requests for each in self._workers), sum(each.failures for each in self._workers)
 
     async def close(self) -> None:
-        """Same as in Run."""
+        """See Run."""
         for each in self._workers:
             each.close()
 
 
 class _Worker:
-    """One of the processes, as seen by the first process."""
+    """One of the processes, from the first process's point of view."""
 
     def __init__(self, process: Any, pipe: "Connection[Any, Any]") -> None:
         self.pipe = pipe

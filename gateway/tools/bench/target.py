@@ -1,6 +1,6 @@
 """Sends requests to the server under load at the lowest possible cost.
 
-The generator converts the request for the model and encodes it once, and then sends the same message repeatedly. A
+The generator converts the request for the model, encodes it once, and then sends the same message repeatedly. A
 response that equals the first response byte for byte counts as a success without decoding. The generator decodes all
 other responses, so it detects errors in every protocol.
 """
@@ -36,8 +36,8 @@ from gateway.tools.bench.load import CallFailed
 
 @frozen
 class Question:
-    """The request to send. If `request` has no inputs, `batch` rows of random inputs are generated from the model's
-    signature."""
+    """The request to send. If `request` has no inputs, the generator creates `batch` rows of random inputs from the
+    model's signature."""
 
     request: Request
     cast: Cast
@@ -47,7 +47,7 @@ class Question:
 
 @frozen
 class Encoded:
-    """An encoded request for the server, and the data for decoding the response."""
+    """An encoded request for the server, and the data that decoding the response requires."""
 
     message: Message
     request: Request
@@ -82,7 +82,7 @@ async def prepared(settings: ClientSettings, question: Question, timeout: float 
 
 
 def _recording(protocol: Protocol, found: list[Encoded]) -> Protocol:
-    """Return the protocol with an encoder that records the messages that run a model in `found`."""
+    """Return the protocol with an encoder that records, in `found`, the messages that run a model."""
 
     def encode_request(request: Request, target: Target) -> Message:
         message = protocol.encode_request(request, target)
@@ -106,7 +106,7 @@ async def _with_inputs(question: Question, server: ModelServer) -> Request:
 
 
 class BenchSender:
-    """Sends a message over `connections` connections in rotation. Over HTTP, MIP and UM-Bridge, each request in flight
+    """Sends a message over `connections` connections in rotation. With HTTP, MIP and UM-Bridge, each request in flight
     uses its own connection. `timeout` is in seconds; None means no timeout."""
 
     def __init__(self, settings: ClientSettings, encoded: Encoded, timeout: float | None, connections: int) -> None:
@@ -123,7 +123,7 @@ class BenchSender:
         """The body of the first success."""
 
     async def __call__(self) -> int:
-        """Same as `Send`."""
+        """See `Send`."""
         message, connector, timeout = self._encoded.message, self._next(), self._timeout
         try:
             if timeout is None:
@@ -157,16 +157,16 @@ class BenchSender:
 
 LARGEST_INTEGER = 9
 LETTERS = 8
-"""The length of each BYTES element."""
+"""The number of letters in each BYTES element."""
 
 
 def random_inputs(specs: Iterable[TensorSpec], batch: int | None, seed: int) -> tuple[Tensor, ...]:
     """Return inputs with these names, datatypes and shapes. If the first dimension is -1, it becomes `batch` (1 if
-    None); any other -1 becomes 1. Floats are from 0 to 1, integers from 0 to LARGEST_INTEGER, and BYTES are lower-case
-    letters.
+    None); any other -1 becomes 1. Floats are from 0 to 1, integers are from 0 to LARGEST_INTEGER, and BYTES are
+    lowercase letters.
 
     Raises:
-        ValueError: `batch` is set, but the first dimension of an input is not -1.
+        ValueError: `batch` is set although the first dimension of an input is not -1.
     """
     specs = tuple(specs)
     chance = np.random.default_rng(seed)

@@ -2,7 +2,7 @@
 creates entries, `files` reads and writes their lines, and `replaying` uses them.
 
 docs/record-and-replay.md documents the format. Readers ignore unknown members. A change that old readers would
-misunderstand increments VERSION.
+misinterpret increments VERSION.
 """
 
 import math
@@ -31,8 +31,8 @@ RECORDED = CALLS - {Operation.STREAM}
 """The operations whose requests are recorded."""
 
 _PIECE = 3 * 2**16
-"""Number of bytes that are encoded to base64 in one step. Larger pieces would block all other threads for too long. The
-number is a multiple of 3, so the base64 texts of the pieces can be joined."""
+"""Number of bytes to encode in base64 in one step. Larger pieces would block all other threads for too long. The number
+is a multiple of 3, which allows joining the base64 texts of the pieces."""
 
 
 class CassetteError(Exception):
@@ -44,7 +44,8 @@ class CassetteError(Exception):
 class Entry:
     """One recorded request.
 
-    - `at`: when the request arrived, in ISO 8601. `seconds`: the time from then until the response was complete.
+    - `at`: the time when the request arrived, in ISO 8601. `seconds`: the time from the arrival to the complete
+      response.
     - `protocol`: the client's protocol. `listener`, `route`, `backend`: the parts of the gateway that handled the
       request.
     - `request` (JSON member `request`): the request as decoded by the codec, before any conversion for a model.
@@ -237,7 +238,7 @@ _D = TypeVar("_D", bound=BaseModel)
 
 
 def check_header(line: bytes) -> None:
-    """Raise CassetteError if this is not the first line of a recording, or if it states a version other than
+    """Raise CassetteError if the line is not the first line of a recording, or if it states a version other than
     VERSION."""
     try:
         header = _HeaderDocument.model_validate(orjson.loads(line))

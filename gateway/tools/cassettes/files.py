@@ -11,18 +11,18 @@ from gateway.tools.cassettes.entries import CassetteError, Entry, check_header, 
 LONGEST_LINE = 2**30
 """Maximum length of a line in the file, in bytes."""
 LARGEST_ENTRY = 2**28
-"""Maximum size of a recorded entry including its tensors and messages, in bytes. Encoded in base64, an entry of this
+"""Maximum size of a recorded entry, including its tensors and messages, in bytes. Encoded in base64, an entry of this
 size is shorter than LONGEST_LINE."""
 _LONGEST_HEADER = 2**16
 
 
 def read(path: Path, on_cut: Callable[[str], None] = lambda text: None) -> Iterator[tuple[int, Entry]]:
-    """Yield each entry of a recording with its line number. If the last line has no line end, the recording was
-    interrupted. The function skips this incomplete line, and reports it to `on_cut`.
+    """Yield each entry of a recording with its line number. If the last line does not end with a newline, the recording
+    was interrupted. The function skips this incomplete line, and reports it to `on_cut`.
 
     Raises:
-        CassetteError: the file is unreadable or is not a recording, or a line is malformed (the message contains file
-            and line).
+        CassetteError: the file is unreadable or is not a recording, or a line is malformed (the message contains the
+            file and the line).
     """
     number = 1
     try:
@@ -43,8 +43,8 @@ def read(path: Path, on_cut: Callable[[str], None] = lambda text: None) -> Itera
 
 
 class CassetteFile:
-    """A file of recorded requests and responses. New entries are appended. Only the owner can read a new file, because
-    it contains client data. If the disk is full, the incomplete entry at the end of the file is removed.
+    """A file of recorded requests and responses, to which new entries are appended. Only the owner can read a new file,
+    because it contains client data. If the disk is full, the class removes the incomplete entry at the end of the file.
 
     Raises:
         CassetteError: the file cannot be opened, or exists and is not a recording.
@@ -65,7 +65,7 @@ class CassetteFile:
             raise CassetteError(f"{path}: {error.strerror}") from error
 
     def _whole_lines(self) -> int:
-        """Move to the end of the last complete line, and truncate the file there. Return the size that remains, in
+        """Move to the end of the last complete line, and truncate the file there. Return the remaining size, in
         bytes."""
         if not self._file.seek(0, os.SEEK_END):
             return 0

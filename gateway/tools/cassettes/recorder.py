@@ -1,8 +1,8 @@
 """Records the requests and responses of a running gateway. A separate thread writes them to the file.
 
 The recorder runs between a listener and `answer`. It receives a client's message, the decoded Request, the response
-from the route's handler, and the encoded response. On the event loop, it only stores references to them. If too much
-data is waiting, the recorder drops entries and counts them. Recording does not affect clients.
+from the route's handler, and the encoded response. On the event loop, the recorder only stores references to them. If
+too much data is waiting, the recorder drops and counts entries. Recording does not affect clients.
 
 The recorder stores no credentials. It stores only the headers in HEADERS and the query parameters in QUERY, because any
 other header or parameter could contain a key. It removes the credential from messages of byte streams.
@@ -35,8 +35,8 @@ from gateway.tools.cassettes.files import LARGEST_ENTRY, CassetteFile
 log = logging.getLogger(__name__)
 
 MOST_WAITING = 2**26
-"""Maximum total size of entries that wait for the writer, in bytes. A single entry can be larger if no other entry
-waits."""
+"""Maximum total size of entries that wait for the writer, in bytes. A single entry can be larger if no other entry is
+waiting."""
 
 HEADERS = frozenset(
     {
@@ -44,9 +44,9 @@ HEADERS = frozenset(
         b"ce-id", b"exception_what", b"gateway-reason", b"retry-after",
     }
 )  # fmt: skip
-"""The recorded headers: a fixed list. It leaves out some headers that codecs read, such as `user-agent`."""
+"""The recorded headers, a fixed list that omits some headers that codecs read, such as `user-agent`."""
 QUERY = frozenset({"model", "streaming", "return-ndarray", "errors"})
-"""The recorded query parameters: a fixed list. It leaves out a stream parameter with another configured name."""
+"""The recorded query parameters, a fixed list that omits a stream parameter with a different configured name."""
 
 
 @frozen
@@ -63,7 +63,7 @@ class Bounds:
 class Recorder:
     """Writes requests and responses to a recording. `random` returns numbers from 0 (included) to 1 (excluded).
 
-    `recorded` counts written entries; `left_out` counts dropped entries, by cause."""
+    `recorded` counts the written entries; `left_out` counts the dropped entries, by cause."""
 
     def __init__(self, file: CassetteFile, bounds: Bounds, random: Callable[[], float] = random) -> None:
         self.recorded = 0
@@ -81,8 +81,8 @@ class Recorder:
         self._thread.start()
 
     def tap(self, listener: ListenerSettings, select: Select) -> Exchange:
-        """Return the function that a listener calls instead of `answer` to record its messages. All messages are
-        decoded: if only the recorded messages were decoded, malformed calls would fail at random."""
+        """Return the function that a listener calls instead of `answer` to record its messages. The function decodes
+        all messages, because if it decoded only the recorded ones, malformed calls would fail at random."""
         listener = replace(listener, relays=frozenset())
 
         def exchange(message: Message, protocol: Protocol) -> EventualReply:
@@ -95,7 +95,7 @@ class Recorder:
         return exchange
 
     def takes(self, request: Request) -> bool:
-        """Return whether the recorder will record this request when the response is available."""
+        """Return whether the recorder will record the request when the response is available."""
         return (
             request.operation in RECORDED
             and not request.flaw
@@ -224,7 +224,7 @@ def _bytes(entry: Entry) -> int:
 
 
 def _without_secrets(entry: Entry, protocol: Protocol) -> Entry:
-    """Return the entry without its client's credential, and with only the headers and parameters of the two lists."""
+    """Return the entry without its client's credential, and with only the headers and parameters in the two lists."""
     message = entry.message
     binding = protocol.binding
     if isinstance(binding, StreamBinding) and binding.with_credential is not None:

@@ -1,8 +1,8 @@
 """Replays a recording: sends its requests to a server, and compares the responses with the recorded responses.
 
-The replay converts each request for the server, and the response back to the recorded protocol, so both responses have
-the same format, whatever protocol the server speaks. If `wire` is set, the replay sends the recorded bytes unchanged,
-and decodes both responses in the same way.
+The replay converts each request for the server, and the response back to the recorded protocol. Both responses thus
+have the same format, regardless of the server's protocol. If `wire` is set, the replay sends the recorded bytes
+unchanged, and decodes both responses in the same way.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ class Settings:
     - `in_flight`: Maximum number of concurrent requests.
     - `rate`: Maximum number of requests per second; None means no limit.
     - `seconds`: Timeout for each response.
-    - `models`, `tensors`: Maps from recorded model names and tensor names to the server's names.
+    - `models`, `tensors`: Mappings from recorded model names and tensor names to the server's names.
     - `version`: Replaces the recorded version; None keeps the recorded version.
-    - `wire`: True to send the recorded bytes.
+    - `wire`: True to send the recorded bytes unchanged.
     - `by_position`: True to pair outputs by position.
     - `by_value`: True to compare numbers by value, ignoring their datatypes.
     - `protocols`: The protocols that recorded requests can use.
@@ -64,7 +64,8 @@ class Replayed:
     """The result of sending one recorded request again.
 
     - `line`: The request's line in the recording. `model`, `operation`, `protocol`: as recorded.
-    - `verdict`: EQUAL, DIFFERENT or FAILED (no response). `text`: the difference, or why there is no response.
+    - `verdict`: EQUAL, DIFFERENT or FAILED (no response). `text`: the difference, or the reason for the missing
+      response.
     - `distances`: The maximum `absolute`, `relative` and `ulp` distances of all elements, including distances within
       the tolerance.
     - `then`, `now`: The latencies of the recorded response and the new response, in seconds.
@@ -88,8 +89,8 @@ async def replay(
     settings: Settings,
     done: Callable[[Replayed], object] = lambda result: None,
 ) -> list[Replayed]:
-    """Return the results of all entries, in the order of their lines. `done` is called with each result as soon as it
-    is available.
+    """Return the results of all entries, in the order of their lines. Call `done` with each result as soon as it is
+    available.
 
     Raises:
         CassetteError: an entry is malformed.

@@ -18,8 +18,8 @@ UNITS = {"absolute": "abs", "relative": "rel", "ulp": "ulp"}
 
 @frozen
 class ModelSummary:
-    """The results for one model. `then` and `now` are the median latencies of requests with a response, in the
-    recording and in the replay, in seconds. If every request failed, `then` and `now` are None."""
+    """The results for one model. `then` and `now` are the median latencies, in seconds, of requests with a response, in
+    the recording and in the replay. If every request failed, both are None."""
 
     model: str
     requests: int
@@ -160,6 +160,6 @@ def _count(results: Iterable[Replayed], verdict: str) -> int:
 
 
 def _printable(text: str) -> str:
-    """Return a text without control characters, because terminals and XML must not get control characters from a server
-    or a file."""
+    """Return the text without control characters, because terminals and XML must not receive control characters from a
+    server or a file."""
     return "".join(each if each.isprintable() else " " for each in text)

@@ -1,7 +1,7 @@
-"""Conformance checks, with which server developers test a model server against the specification of its protocol.
+"""Conformance checks, with which server developers test a model server against its protocol's specification.
 
-Each protocol has a file with its checks. The checks build messages without the gateway's codecs, because a codec tested
-against itself agrees with its own mistakes.
+Each protocol's checks are in a file of their own. The checks build messages without the gateway's codecs, because a
+codec tested against itself agrees with its own mistakes.
 """
 
 from importlib import import_module
@@ -23,19 +23,19 @@ MODULES = {
 }
 """The module with the checks of each protocol."""
 PACKAGES = ("grpc", "flatbuffers")
-"""The packages that the extra `conformance` installs."""
+"""The packages installed by the extra `conformance`."""
 
 
 class MissingPackageError(Exception):
-    """The checks of a protocol need a package of the extra `conformance`."""
+    """A protocol's checks require a package of the extra `conformance`."""
 
 
 def suite(protocol: str) -> Suite[Any]:
     """Return the checks of a protocol.
 
     Raises:
-        KeyError: the protocol is unknown.
-        MissingPackageError: the protocol's checks need a package that is not installed.
+        KeyError: the protocol is unknown. MissingPackageError: the protocol's checks require a package that is not
+        installed.
     """
     try:
         found: Suite[Any] = import_module(f"gateway.tools.conformance.{MODULES[protocol]}").SUITE

@@ -1,8 +1,8 @@
 """The common parts of all checks: Suite, Check, verdicts and `run`. Each protocol has its own file of checks;
-docs/conformance.md, "Add a check", explains how to add one.
+docs/conformance.md, "Add a check", explains how to add a check.
 
-A check is a function that sends a few requests to a server under test. It returns normally if the replies are right.
-Otherwise it calls `fail`, `deviate`, `not_applicable` or `not_tested` with a reason.
+A check is a function that sends a few requests to a server under test. It returns normally if the replies are correct.
+Otherwise, it calls `fail`, `deviate`, `not_applicable` or `not_tested` with a reason.
 """
 
 import fnmatch
@@ -25,7 +25,7 @@ class Verdict(StrEnum):
     PASS = "pass"
     FAIL = "fail"
     DEVIATES = "deviates"
-    """Clients can work with the server, but it differs from the specification, or from most servers."""
+    """Clients can use the server, but it differs from the specification or from most servers."""
     NOT_APPLICABLE = "not applicable"
     """The server does not claim the feature under test."""
     NOT_TESTED = "not tested"
@@ -34,8 +34,8 @@ class Verdict(StrEnum):
 
 @frozen
 class Options:
-    """The user's options for the server. If `model` is empty, the checks choose a model. `timeout` is the timeout for
-    each reply, in seconds."""
+    """The user's options for the server. If `model` is empty, the checks choose a model. `timeout` is the time limit
+    for each reply, in seconds."""
 
     model: str = ""
     inputs: tuple[InputSpec, ...] = ()
@@ -69,8 +69,8 @@ class Unreachable(Exception):  # noqa: N818 - it ends the run, like SystemExit
 
 
 class Server(Protocol):
-    """The server under test, with the methods that `run` needs. Each protocol has a subclass with more methods, such as
-    V2GrpcServer."""
+    """The server under test, with the methods that `run` needs. Each protocol has a subclass with additional methods,
+    such as V2GrpcServer."""
 
     def reach(self) -> None:
         """Raise OSError or HTTPException if no server answers at the address."""
@@ -88,22 +88,22 @@ class Judgement(Exception):  # noqa: N818 - a result, raised to end the check
 
 
 def fail(reason: str) -> NoReturn:
-    """End the check: the server breaks the rule."""
+    """End the check, because the server breaks the rule."""
     raise Judgement(Verdict.FAIL, reason)
 
 
 def deviate(reason: str) -> NoReturn:
-    """End the check: the server works, but differs from the rule."""
+    """End the check, because the server works, but deviates from the rule."""
     raise Judgement(Verdict.DEVIATES, reason)
 
 
 def not_applicable(reason: str) -> NoReturn:
-    """End the check: the server does not claim the feature under test."""
+    """End the check, because the server does not claim the feature under test."""
     raise Judgement(Verdict.NOT_APPLICABLE, reason)
 
 
 def not_tested(reason: str) -> NoReturn:
-    """End the check: it cannot be run."""
+    """End the check, because it cannot run."""
     raise Judgement(Verdict.NOT_TESTED, reason)
 
 
@@ -120,8 +120,8 @@ V = TypeVar("V")
 class basis(Generic[V]):  # noqa: N801 - used as a decorator, like `property`
     """A property that many checks need, computed once, such as the model's metadata or the reply to a plain request.
 
-    If the property is unavailable, the first check that uses it fails, and the verdict of the following checks is `not
-    tested`. So the report shows each fault once, and only one check waits for a server that does not respond."""
+    If the property is unavailable, the first check that uses it fails, and the verdict of later checks is `not tested`.
+    Thus, the report shows each fault once, and only one check waits for a server that does not respond."""
 
     def __init__(self, compute: Callable[[Any], V]) -> None:
         self._compute = compute
@@ -144,8 +144,8 @@ class basis(Generic[V]):  # noqa: N801 - used as a decorator, like `property`
 
 @frozen
 class Check(Generic[S]):
-    """A check. `rule` is the specification's rule, and `section` the section that states it. `run` raises a Judgement
-    unless the rule holds."""
+    """A check. `rule` is the specification's rule, and `section` is the section that states the rule. `run` raises a
+    Judgement unless the rule holds."""
 
     id: str
     section: str
@@ -187,9 +187,9 @@ class Suite(Generic[S]):
     def check_datatypes(
         self, name: str, section: str, rules: Mapping[str, tuple[str, str]], judge: Callable[[Any], object]
     ) -> None:
-        """Add a check for each V2 datatype in `rules`, which contains the protocol's name of the datatype and the
-        rule. The check's id is `name`, a dot and the protocol's name. `judge` gets the server if the model has an input
-        of the datatype, among the server's `tensors`."""
+        """Add a check for each V2 datatype in `rules`, which contains the protocol's name of the datatype and the rule.
+        The check's id is `name`, a dot and the protocol's name. `judge` receives the server if one of the server's
+        `tensors` has the datatype."""
 
         def add(datatype: str, own_name: str, rule: str) -> None:
             @self.check(f"{name}.{own_name}", section, rule)
@@ -203,7 +203,7 @@ class Suite(Generic[S]):
 
     def selected(self, pattern: str) -> list[Check[S]]:
         """Return the checks whose id matches the glob `pattern` or contains it as a part between dots. An empty pattern
-        selects all."""
+        selects all checks."""
         globs = (pattern, f"{self.protocol}.{pattern}", f"*.{pattern}", f"*.{pattern}.*", f"{pattern}.*")
         return [each for each in self.checks if not pattern or any(fnmatch.fnmatchcase(each.id, g) for g in globs)]
 
@@ -211,7 +211,7 @@ class Suite(Generic[S]):
 def run(
     suite: Suite[Any], address: str, options: Options, checks: Sequence[Check[Any]], transcript: Transcript
 ) -> Iterator[Outcome]:
-    """Run `checks` one after the other.
+    """Run `checks` sequentially.
 
     Raises:
         Unreachable: no server answers at `address`.

@@ -20,7 +20,7 @@ INFER, METADATA = 1, 2
 
 @frozen
 class Described:
-    """An IOMetadata. `shape` is None if it is absent."""
+    """An IOMetadata. `shape` is None if absent."""
 
     name: bytes | None
     type: int
@@ -37,7 +37,7 @@ class ModelDescription:
 
 @frozen
 class Output:
-    """A Tensor in a response. `both` is True if it contains both data and strings."""
+    """A Tensor in a response. `both` is True if the Tensor contains both data and strings."""
 
     type: int
     shape: tuple[int, ...]

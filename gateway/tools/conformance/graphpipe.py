@@ -35,8 +35,9 @@ MALFORMED = (ValueError, IndexError, TypeError, struct.error)
 class GraphpipeServer(HttpServer):
     """A server with one model, and the inputs to send to it.
 
-    A URL with a path is the URL of the model, and used unchanged. Otherwise, the path is `/graphpipe/NAME`, as in a
-    gateway, or `/` without a model name. Raise ValueError if both a model name and a URL with a path are given."""
+    A URL with a path is the model's URL, and stays unchanged. Otherwise, the path is `/graphpipe/NAME`, as in a
+    gateway, or `/` without a model name. Raises ValueError if the user gives both a model name and a URL with a
+    path."""
 
     def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
         super().__init__(address, options, transcript)

@@ -14,7 +14,7 @@ FLAT = {
     "UINT8": "flat_uint8", "INT8": "flat_int8", "INT16": "flat_int16", "INT32": "flat_int32", "INT64": "flat_int64",
     "FP16": "flat_float16", "FP32": "flat_float32", "FP64": "flat_float64", "BYTES": "flat_string",
 }  # fmt: skip
-"""The GenericTensor field with the list for each datatype."""
+"""The GenericTensor field that contains the elements, for each datatype."""
 DTYPES = {
     "UINT8": "DT_UINT8", "INT8": "DT_INT8", "INT16": "DT_INT16", "INT32": "DT_INT32", "INT64": "DT_INT64",
     "FP16": "DT_FLOAT16", "FP32": "DT_FLOAT32", "FP64": "DT_FLOAT64", "BYTES": "DT_STRING",
@@ -40,7 +40,7 @@ def first(models: Sequence[str]) -> str:
 
 
 def described(model_metadata: str) -> list[InputSpec]:
-    """Return the inputs in a model's metadata, if the metadata contains them: grps itself has no signatures."""
+    """Return the inputs in a model's metadata, if present, because grps itself has no signatures."""
     document = yaml.safe_load(model_metadata)
     inputs = document.get("inputs") if isinstance(document, dict) else None
     specs = [each for each in inputs or [] if isinstance(each, dict) and {"name", "datatype", "shape"} <= each.keys()]
@@ -66,8 +66,8 @@ def names(server_metadata: str) -> list[str]:
 
 
 def bare(model: str, names: Sequence[str]) -> str:
-    """Return the name in `model`, which can be `name-version`. `names` are the names that the server lists. An unlisted
-    name ends before the last dash that is followed by a digit."""
+    """Return the name in `model`, which can be `name-version`. `names` contains the names that the server lists. An
+    unlisted name ends before the last dash that precedes a digit."""
     if model in names:
         return model
     listed = [each for each in names if model.startswith(f"{each}-")]
@@ -104,8 +104,8 @@ def judge_status(code: int, flag: int, message: str, what: str) -> None:
 def judge_failure(
     code: int, flag: int, message: str, what: str, expected: tuple[int, ...], lenient: bool = False
 ) -> None:
-    """Fail unless a Status says failure, with a message that contains no traceback. If `lenient` is True, the document
-    does not require servers to reject this kind of request."""
+    """Fail unless a Status indicates failure, with a message that contains no traceback. If `lenient` is True, the
+    document does not require servers to reject this kind of request."""
     if lenient and flag == SUCCESS:
         deviate(f"{what}: accepted with SUCCESS")
     require(flag != SUCCESS, f"{what}: accepted with SUCCESS")

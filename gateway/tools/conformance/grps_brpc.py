@@ -1,5 +1,5 @@
-"""Checks of grps servers over brpc: the checks for both RPC transports, and the checks of baidu_std frames, whose
-section names refer to brpc's document "baidu_std"."""
+"""Checks of grps servers over brpc: the checks for both RPC transports, and checks of baidu_std frames, whose section
+names refer to brpc's document "baidu_std"."""
 
 import gzip
 import struct
@@ -28,7 +28,7 @@ class ReplyFrame:
 
 
 class GrpsBrpcServer(SocketServer, GrpsRpcServer):
-    """A server under test. Each request uses its own connection, except in checks about connections."""
+    """A server under test. Each request uses its own connection, except in checks of connections."""
 
     schemes = ("tcp", "brpc")
 
@@ -62,7 +62,7 @@ def request(method: str, payload: bytes, attachment: bytes = b"", service: str =
 
 
 def read(connection: Bytes) -> ReplyFrame:
-    """Return the next frame. The check fails if the connection ends."""
+    """Return the next frame. The check fails if the connection closes."""
     header = connection.read(HEADER.size)
     require(len(header) == HEADER.size, "the connection was closed without a reply")
     magic, size, meta_size = HEADER.unpack(header)
@@ -76,7 +76,7 @@ def read(connection: Bytes) -> ReplyFrame:
 
 
 def answered(reply: ReplyFrame, method: str) -> Any:
-    """Return the GrpsMessage of a reply, in which the RPC itself must have succeeded."""
+    """Return the GrpsMessage in a reply, whose RPC itself must have succeeded."""
     error = reply.meta.response
     if error.error_code:
         fail(f"{method}: error_code {error.error_code}, {error.error_text[:120]!r}; expected 0")

@@ -1,4 +1,4 @@
-"""Checks of grps servers over gRPC: the checks for both RPC transports, and the checks of gRPC itself."""
+"""Checks of grps servers over gRPC: the checks for both RPC transports, and checks of gRPC itself."""
 
 from typing import Any
 

@@ -1,5 +1,4 @@
-"""The shared checks of grps servers over gRPC and over brpc. Section names are headings of the grps document
-"Interface"."""
+"""The shared checks of grps servers over gRPC and brpc. Section names are headings of the grps document "Interface"."""
 
 from math import prod
 from typing import Any, TypeVar
@@ -14,7 +13,7 @@ MESSAGE = "grps.protos.v1.GrpsMessage"
 
 
 class GrpsRpcServer:
-    """A server, one of its models, and the inputs to send to it, over either RPC."""
+    """A server, one of its models, and the inputs to send, over either RPC."""
 
     options: Options
 

@@ -1,4 +1,4 @@
-"""The inputs that checks send: generated from a signature, or from the option `--input`."""
+"""The inputs that checks send: generated from a signature, or taken from the option `--input`."""
 
 import re
 import struct
@@ -25,8 +25,8 @@ _SYNTAX = re.compile(r"(?P<name>[^=]*)=(?P<datatype>[A-Z0-9]+)\[(?P<shape>[-0-9,
 
 @frozen
 class InputSpec:
-    """An input of a model. A dimension of -1 can have any size. `values` are the values from `--input`; without them,
-    values are generated."""
+    """An input of a model. A dimension of -1 can have any size. `values` contains the values from `--input`; if it is
+    empty, the values are generated."""
 
     name: str
     datatype: str
@@ -45,8 +45,8 @@ class Sample:
 
     @property
     def raw(self) -> bytes:
-        """Return the raw bytes: little-endian, in row-major order. As in V2, each BYTES element is preceded by its
-        length in 4 bytes."""
+        """Return the raw bytes: little-endian, in row-major order. As in V2, a 4-byte length precedes each BYTES
+        element."""
         return packed(self.datatype, self.values)
 
     @property
@@ -56,8 +56,8 @@ class Sample:
 
 
 def sample(spec: InputSpec) -> Sample:
-    """Return a tensor for an input. Dimensions of -1 become 2, except the first of several dimensions, which becomes 1
-    (one row).
+    """Return a tensor for an input. Each dimension of -1 becomes 2, except the first of several dimensions, which
+    becomes 1 (one row).
 
     Raises:
         ValueError: the input is too large, or its datatype is unknown.
@@ -78,7 +78,7 @@ def parse_input(text: str) -> InputSpec:
     """Parse an input such as `x=FP64[-1,3]`, or with values, `x=FP64[1,3]:0.5,1,2`.
 
     Raises:
-        ValueError: the text has another format.
+        ValueError: the text has a different format.
     """
     match = _SYNTAX.fullmatch(text)
     if match is None or match["datatype"] not in DATATYPES:
@@ -98,18 +98,17 @@ def parse_input(text: str) -> InputSpec:
 
 
 def packed(datatype: str, values: Sequence[Any]) -> bytes:
-    """Return the raw bytes: little-endian, in row-major order. Each BYTES element is preceded by its length in 4
-    bytes."""
+    """Return the raw bytes: little-endian, in row-major order. A 4-byte length precedes each BYTES element."""
     if datatype == "BYTES":
         return b"".join(struct.pack("<I", len(raw)) + raw for raw in map(as_bytes, values))
     return struct.pack(f"<{len(values)}{FORMATS[datatype]}", *values)
 
 
 def unpacked(datatype: str, raw: bytes) -> Values:
-    """Return the elements in raw bytes, the reverse of `packed`. BYTES elements stay bytes.
+    """Return the elements in raw bytes, as the reverse of `packed`. BYTES elements stay bytes.
 
     Raises:
-        ValueError: the bytes are not a whole number of elements.
+        ValueError: the bytes do not contain an integral number of elements.
     """
     if datatype == "BYTES":
         return list(_split(raw))

@@ -1,6 +1,6 @@
-"""Checks of MIP servers. Section names are headings of KubeMo's protocol description; numbers that are missing there
-come from KubeMo's code. The user describes the inputs with `--input`, because MIP has no metadata. The shapes are the
-shapes of one example."""
+"""Checks of MIP servers. Section names are headings of KubeMo's protocol description; numbers that the description
+omits come from KubeMo's code. The user describes the inputs with `--input`, because MIP has no metadata. The shapes are
+for one example."""
 
 import json
 import struct
@@ -21,8 +21,8 @@ ERRORS = ("ERROR_PROTOCOL", "ERROR_SUBTYPE", "ERROR_METHOD", "ERROR_MEMORY", "ER
 MAX_PAYLOAD = 64 << 20
 """Maximum size of a reply, in bytes."""
 PATIENCE = 1.0
-"""Seconds for which a client that waits for an error leaves its side of the connection open. The gateway gives no reply
-to a client that ends its side before the reply is ready."""
+"""Seconds for which a client that waits for an error leaves its side of the connection open. The gateway sends no reply
+to a client that closes its side before the reply is ready."""
 
 
 @frozen
@@ -52,7 +52,7 @@ class MipServer(SocketServer):
     def exchange(self, packet: bytes, finish: bool = False) -> Packet | None:
         """Return the reply to a packet, or None if the server closes the connection without a reply. If `finish` is
         True, and no reply arrives within PATIENCE, the client announces that no more data follows, because some servers
-        wait for it."""
+        wait for this announcement."""
         with self.connection() as connection:
             connection.send(packet)
             if finish:
@@ -66,7 +66,7 @@ class MipServer(SocketServer):
         return [sample(each) for each in self.options.inputs]
 
     def packet(self, examples: int = 1) -> bytes:
-        """Return an inference packet with this many equal examples."""
+        """Return an inference packet with the given number of equal examples."""
         row = [_element(each) for each in self.tensors]
         return inference(len(row), examples, row * examples)
 
@@ -86,7 +86,7 @@ def inference(inputs: int, size: int, elements: list[tuple[int, bytes]]) -> byte
 
 
 def read(connection: Bytes) -> Packet | None:
-    """Return the next packet, or None if the connection ends."""
+    """Return the next packet, or None if the connection closes."""
     head = connection.read(HEADER.size)
     if len(head) < HEADER.size:
         require(not head, f"the connection ends after {len(head)} bytes; a header has {HEADER.size}")

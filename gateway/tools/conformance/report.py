@@ -21,7 +21,7 @@ WIDTH = max(map(len, Verdict))
 
 @frozen
 class Report:
-    """The report on one server."""
+    """The report for one server."""
 
     protocol: str
     address: str
@@ -35,7 +35,8 @@ class Report:
 
 
 def lines(outcome: Outcome, width: int, colours: bool) -> list[str]:
-    """Return the rows for one check: verdict, id and reason, and for a failure also the rule and the messages."""
+    """Return the rows for one check: the verdict, the id and the reason; for a failure, also the rule and the
+    messages."""
     verdict = f"{outcome.verdict:{WIDTH}}"
     if colours:
         verdict = f"\033[{COLOURS[outcome.verdict]}m{verdict}\033[0m"
@@ -74,8 +75,8 @@ def as_json(report: Report) -> str:
 
 
 def as_junit(report: Report) -> str:
-    """Return JUnit XML. Checks that are not applicable or not tested are `skipped`. A deviation passes, with its reason
-    in `system-out`, because JUnit has no verdict for deviations."""
+    """Return JUnit XML. Checks that are not applicable or not tested are `skipped`. A deviation counts as passed, with
+    its reason in `system-out`, because JUnit has no verdict for deviations."""
     skipped = (Verdict.NOT_APPLICABLE, Verdict.NOT_TESTED)
     counts = {
         "tests": len(report.outcomes),
@@ -111,6 +112,6 @@ def _count(outcomes: Sequence[Outcome], *verdicts: Verdict) -> int:
 
 
 def _printable(text: str, also: str = "") -> str:
-    """Return a text without control characters, because terminals and XML must not get control characters from a
+    """Return the text without control characters, because terminals and XML must not receive control characters from a
     server."""
     return "".join(each if each.isprintable() or each in also else " " for each in text)

@@ -1,4 +1,4 @@
-"""gRPC for the checks, with grpcio, which shares no code with the gateway's own HTTP/2."""
+"""gRPC for the checks, based on grpcio, which shares no code with the gateway's own HTTP/2."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ CHANNEL = (
 
 @frozen
 class RpcReply:
-    """The result of a call. `code` is a status name such as NOT_FOUND. `messages` are the replies, as bytes."""
+    """The result of a call. `code` is a status name such as NOT_FOUND. `messages` contains the replies, as bytes."""
 
     code: str
     details: str
@@ -73,7 +73,8 @@ class RpcServer:
         self._transcript.receive("OK", str(message))
 
     def parsed(self, method: str, reply: RpcReply, response: Any) -> Any:
-        """Return the message of a reply, whose status must be OK, in `response`, an empty message of its type."""
+        """Return the message of a reply, whose status must be OK. `response` is an empty message of the reply's type,
+        into which this method decodes the reply."""
         if reply.code != "OK":
             fail(f"{method}: {reply.code}, {reply.details[:120]!r}; expected OK")
         try:
@@ -95,7 +96,7 @@ class RpcServer:
             deviate(f"{what}: {reply.code}; expected {' or '.join(codes)}")
 
     def check_health(self) -> None:
-        """Check that grpc.health.v1, if the server has it, reports SERVING."""
+        """Check that grpc.health.v1 reports SERVING, if the server has this service."""
         reply = self.send("/grpc.health.v1.Health/Check", message(GRPC, "grpc.health.v1.HealthCheckRequest")())
         if reply.code == "UNIMPLEMENTED":
             not_applicable("the server does not have grpc.health.v1")

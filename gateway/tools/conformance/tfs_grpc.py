@@ -84,8 +84,8 @@ class TensorFlowServer(RpcServer):
         return found
 
     def predict(self, tensors: list[Sample] | None = None, *, lists: bool = False, **more: Any) -> RpcReply:
-        """Return the reply to inputs in `tensor_content`, or in lists. `more` are additional fields, and `spec` the
-        fields of the ModelSpec."""
+        """Return the reply to a request with the inputs in `tensor_content`, or in lists. `more` contains additional
+        fields, and `spec` contains the fields of the ModelSpec."""
         given = self.tensors if tensors is None else tensors
         inputs = {each.name: _proto(each, lists=lists) for each in given}
         spec = {"name": self.model, **more.pop("spec", {})}

@@ -1,5 +1,5 @@
-"""HTTP, raw connections and protobuf messages for the checks. They use the standard library, Google's protobuf package
-and descriptors compiled by protoc, and share no code with the gateway."""
+"""HTTP, raw connections and protobuf messages for the checks. This module uses the standard library, Google's protobuf
+package and descriptors compiled by protoc, and shares no code with the gateway."""
 
 import json
 import selectors
@@ -22,7 +22,7 @@ MAX_BODY = 64 << 20
 
 @frozen
 class HttpReply:
-    """A reply. The names in `headers` are in lower case."""
+    """A reply. The names in `headers` are lowercase."""
 
     status: int
     headers: dict[str, str]
@@ -30,7 +30,8 @@ class HttpReply:
 
     @property
     def json(self) -> Any:
-        """Return the body as JSON. The check fails if the body is not valid JSON, which excludes NaN and Infinity."""
+        """Return the body as JSON. The check fails if the body is not valid JSON, which does not allow NaN and
+        Infinity."""
         try:
             return json.loads(self.body, parse_constant=_no_json)
         except ValueError as error:
@@ -53,7 +54,7 @@ class HttpReply:
         return document
 
     def check_is_error(self, what: str, expected: str) -> None:
-        """Check that the status is 4xx or 5xx, and the body is a JSON object with the string `error`."""
+        """Check that the status is 4xx or 5xx, and that the body is a JSON object with the string `error`."""
         require(400 <= self.status < 600, f"{what}: status {self.status}; expected {expected}")
         document = self.document
         if not isinstance(document, dict) or not isinstance(document.get("error"), str):
@@ -118,12 +119,12 @@ class HttpServer:
             connection.close()
 
     def kept_alive(self, method: str, path: str, body: bytes | None = None) -> tuple[HttpReply, HttpReply | None]:
-        """Send the same request twice on one connection, and return both replies. The second is None if the server
-        announced, with `Connection: close`, that it would close the connection."""
+        """Send the same request twice on one connection, and return both replies. The second reply is None if the
+        server announced, with `Connection: close`, that it would close the connection."""
         connection, headers = self._connection(), {} if body is None else {"Content-Type": "application/json"}
         try:
             first = self._exchanged(connection, method, path, body, headers)
-            if connection.sock is None:  # http.client closed the connection, because the reply asked for it
+            if connection.sock is None:  # http.client closed the connection, because the reply requested it
                 return first, None
             connection.auto_open = 0
             return first, self._exchanged(connection, method, path, body, headers)
@@ -163,10 +164,10 @@ def _no_json(word: str) -> Any:
 
 
 def target(address: str, *schemes: str) -> str:
-    """Return `host:port`, or `unix:///path`. The address can have one of the `schemes`.
+    """Return the address as `host:port` or `unix:///path`. The address can have one of the `schemes`.
 
     Raises:
-        ValueError: the address has another format.
+        ValueError: the address has a different format.
     """
     scheme, separator, rest = address.rpartition("://")
     if scheme == "unix" and rest.startswith("/"):
@@ -208,7 +209,7 @@ class Bytes:
         self._socket.close()
 
     def send(self, data: bytes, requests: int = 1) -> None:
-        """Send raw bytes. `requests` is the number of requests that they contain."""
+        """Send raw bytes. `requests` is the number of requests in the bytes."""
         self._transcript.send("", data.hex() if len(data) < 200 else readable(data[:200]))
         self._transcript.requests += requests - 1
         self._socket.sendall(data)
@@ -222,7 +223,7 @@ class Bytes:
             self._socket.sendall(piece)
 
     def read(self, size: int) -> bytes:
-        """Return this many bytes, or fewer if the server closes the connection first."""
+        """Return the given number of bytes, or fewer if the server closes the connection first."""
         received = b""
         while len(received) < size and (piece := self._socket.recv(min(size - len(received), 1 << 20))):
             received += piece
@@ -253,7 +254,7 @@ class SocketServer:
         connect(self._place, self.options.timeout).close()
 
     def close(self) -> None:
-        """Do nothing: connections close after each request."""
+        """Do nothing, because connections close after each request."""
 
     def connection(self) -> Bytes:
         """Return a new connection."""

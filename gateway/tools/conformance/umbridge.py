@@ -18,7 +18,7 @@ Point = list[Vector]
 
 
 class UmbridgeServer(HttpServer):
-    """A server, one of its models, and a point to evaluate it at."""
+    """A server, one of its models, and a point at which to evaluate the model."""
 
     @basis
     def info(self) -> dict[str, Any]:

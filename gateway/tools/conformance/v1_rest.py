@@ -45,7 +45,7 @@ class V1RestServer(HttpServer):
 
     @basis
     def tensors(self) -> list[Sample]:
-        """A batch for each input; all have the same number of rows."""
+        """A batch for each input. All batches have the same number of rows."""
         specs = self.options.inputs or tuple(self._described())
         if not specs:
             not_tested("the server reports no signature; describe the inputs with --input NAME=DATATYPE[SHAPE]")
@@ -56,7 +56,7 @@ class V1RestServer(HttpServer):
 
     @basis
     def rows(self) -> list[Any]:
-        """The instances: plain values for a single input, otherwise objects."""
+        """The instances: plain values for a single input, or objects for several inputs."""
         if any(not each.shape for each in self.tensors):
             not_tested("an input has no dimension for rows; describe it with --input NAME=DATATYPE[ROWS,...]")
         if len(self.tensors) == 1:

@@ -1,6 +1,5 @@
-"""The V2 checks that are the same over REST and gRPC. The server classes of `v2_rest` and `v2_grpc` send the requests
-and read the replies. Both modules contain a table with the section and the rule of each check in their
-specification."""
+"""The V2 checks that REST and gRPC share. The server classes of `v2_rest` and `v2_grpc` send the requests and read the
+replies. Each of these modules contains a table with the section and the rule of each check in its specification."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -24,8 +23,7 @@ class V2Output:
 
 @frozen
 class V2Answer:
-    """The reply to an inference: the reply as received (`raw`), and whether it contains an id. `read` returns the
-    outputs."""
+    """The reply to an inference, as received (`raw`), and True if it contains an id. `read` returns the outputs."""
 
     raw: Any
     id: Any
@@ -35,13 +33,14 @@ class V2Answer:
 
     @property
     def outputs(self) -> dict[str, V2Output]:
-        """The outputs by name, in the order of the reply. The check fails if they are malformed."""
+        """The outputs by name, in the order of the reply. The check fails if an output is malformed."""
         return self.read()
 
 
 @frozen
 class V2Inference:
-    """An inference request. By default, it is for the server's model, with its tensors. An empty id is left out."""
+    """An inference request. By default, it calls the server's model with the server's tensors. An empty id is
+    omitted."""
 
     tensors: Sequence[Sample] | None = None
     id: str = "1"
@@ -52,8 +51,9 @@ class V2Inference:
 
 
 class V2Speaker(Protocol):
-    """A server under test. `versions` and `described` come from the model's metadata, in which each input and each
-    output has a name, a datatype and a shape, with unchecked values. `plain` is the reply to the inputs alone."""
+    """A server under test. `versions` and `described` come from the model's metadata. There, each input and output has
+    a name, a datatype and a shape, whose values are not checked. `plain` is the reply to a request with only the
+    inputs."""
 
     model: str
     tensors: list[Sample]
@@ -77,7 +77,7 @@ class V2Speaker(Protocol):
         """Return the V2Answer in a reply, which must be a success."""
 
     def check_outputs(self) -> None:
-        """Check that the reply to the inputs contains outputs, in any encoding."""
+        """Check that the reply to the inputs contains outputs in any encoding."""
 
     def refused(self, reply: Any, what: str, *codes: str, lenient: bool = False) -> None:
         """Check that `reply` is an error in the specification's form, over gRPC with one of `codes`. If `lenient` is
@@ -96,7 +96,7 @@ def samples(options: Options, described: Callable[[], Sequence[InputSpec]]) -> l
 
 
 def same_outputs(expected: V2Answer, found: V2Answer, what: str) -> None:
-    """Check that two answers contain the same outputs. `what` describes the request for the second."""
+    """Check that two answers contain the same outputs. `what` describes the request for the second answer."""
     ours, theirs = expected.outputs, found.outputs
     require(ours.keys() == theirs.keys(), f"{what} gets outputs {sorted(theirs)}; the plain one gets {sorted(ours)}")
     for name, each in ours.items():

@@ -108,7 +108,7 @@ class V2GrpcServer(RpcServer):
 
 
 _CHOICES = {str: "string_param", int: "int64_param", bool: "bool_param"}
-"""The InferParameter field for each type of a value."""
+"""The InferParameter field for each type of value."""
 
 SUITE = Suite("v2-grpc", V2GrpcServer)
 check = SUITE.check

@@ -26,7 +26,7 @@ class V2RestServer(HttpServer):
 
     @basis
     def model(self) -> str:
-        """The model from `--model`, or the first model that the server lists (as ready), through extensions of V2."""
+        """The model from `--model`, or the first model that the server lists (as ready) through extensions of V2."""
         if self.options.model:
             return self.options.model
         index = self.post("/v2/repository/index", {"ready": True}).document

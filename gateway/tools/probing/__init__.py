@@ -1,4 +1,4 @@
-"""Detects the protocol, the server type and the models behind an address, without running a model.
+"""Detects the protocol, the server type and the models at an address, without running a model.
 
 - `probe`: Detects the protocols of the server at an address, the server type and the models (`gateway probe`).
 - `listing`: Lists a server's models with their signatures (`gateway models`).

@@ -1,5 +1,5 @@
-"""Checks whether a server accepts connections at an address, and whether it uses TLS; and sends the queries from
-`recognition` to one address. The queries are few and small, and are sent one after the other on each transport."""
+"""Checks whether a server accepts connections at an address and uses TLS, and sends the queries from `recognition` to
+the address. The queries are few and small, and each transport sends them sequentially."""
 
 import asyncio
 import ssl
@@ -41,9 +41,9 @@ class ServerAccess:
     tls: Tls | None = None
 
     def of_backend(self, backend: "BackendConfig") -> "ServerAccess":
-        """Return the access that the gateway itself would use for servers of `backend`, if a client sends these headers
-        and this key. It contains those client headers that `forward_headers` lists, the backend's own headers, and the
-        backend's TLS settings, if any."""
+        """Return the access that the gateway itself would use for servers of `backend` if a client sent these headers
+        and this key. The access contains the client headers that `forward_headers` lists, the backend's own headers,
+        and the backend's TLS settings, if any."""
         headers = {name: text for name, text in self.headers.items() if name.lower() in backend.forward_headers}
         headers |= {name: each.get_secret_value() for name, each in backend.headers.items()}
         key = self.key if AUTHORIZATION.decode() in backend.forward_headers else None
@@ -58,8 +58,8 @@ class ServerAccess:
         return self.settings_for(candidate.address, candidate.protocol.name, ServerKind())
 
     def settings_for(self, address: str, protocol: str, kind: ServerKind) -> ClientSettings:
-        """Return the client settings for the server at `address`. `protocol` is empty if the address contains it. Raise
-        ValueError, like `settings`."""
+        """Return the client settings for the server at `address`. `protocol` is empty if the address contains the
+        protocol. Raise ValueError, like `settings`."""
         return ServerArguments(address, protocol or None, self.headers, self.key, self.tls, kind=kind).checked()
 
 
@@ -70,14 +70,14 @@ class ProbeReply(Enum):
     REFUSED = "refused"
     """The server requires credentials, or rejects the given credentials."""
     OTHER = "other"
-    """The responses do not belong to the protocol, or the connection broke."""
+    """The responses do not belong to the protocol, or the connection failed."""
     SILENT = "silent"
-    """There was no response in time."""
+    """No response arrived in time."""
 
 
 @frozen
 class FormFinding:
-    """The finding about one protocol, with an explanation."""
+    """The finding for one protocol, with an explanation."""
 
     candidate: FormCandidate
     heard: ProbeReply
@@ -85,14 +85,14 @@ class FormFinding:
     address: str = ""
     """The address to use for a backend, if the server uses the protocol."""
     is_response: bool = False
-    """True if there was a complete response over the protocol's transport, whatever it contains."""
+    """True if a complete response with any content arrived over the protocol's transport."""
 
 
 async def ask_transport(
     candidates: tuple[FormCandidate, ...], access: ServerAccess, seconds: float, model: str, findings: list[FormFinding]
 ) -> None:
-    """Query the protocols of one transport one after the other, and append the results to `findings`. `seconds` is the
-    timeout for each response. `model` is the name of a model that the server might have."""
+    """Query the protocols of one transport sequentially, and append the results to `findings`. `seconds` is the timeout
+    for each response. `model` is the name of a model that the server might have."""
     silent = 0
     for candidate in candidates:
         if silent >= MOST_SILENT:
@@ -142,8 +142,7 @@ async def ask_forms(
 async def _ask(
     candidate: FormCandidate, access: ServerAccess, seconds: float, model: str, patience: int
 ) -> tuple[FormFinding, int]:
-    """Return the finding about a candidate, and the number of queries without a response. `patience` is the maximum
-    number."""
+    """Return the finding for a candidate, and the number of queries without a response, which is at most `patience`."""
     protocol = candidate.protocol
     try:
         settings = access.settings(candidate)
@@ -188,8 +187,8 @@ async def _one(
 
 
 def _address(candidate: FormCandidate, question: ProbeQuestion) -> str:
-    """Return the address to use for a backend. In a protocol in which a path marks a server with a single model, the
-    result ends with `/` if the server answered at the root without a model name."""
+    """Return the address to use for a backend. If a path in the protocol's addresses marks a server with a single
+    model, and the server responded at the root without a model name, the result ends with `/`."""
     one_at = candidate.protocol.traits.models.one_at
     rooted = f"{candidate.address}/" if "://" in candidate.address else f"http://{candidate.address}/"
     if one_at is None or question.request.model or one_at(candidate.address) or not one_at(rooted):
@@ -201,7 +200,7 @@ _ALPN = ("h2", "http/1.1")
 
 
 async def _open(candidate: FormCandidate, seconds: float, context: ssl.SSLContext | None) -> None:
-    """Connect, with a TLS handshake if `context` is given, and close the connection."""
+    """Connect, with a TLS handshake if `context` is set, and close the connection."""
     place = registry.transport(candidate.transport).parse_address(candidate.address)
     async with asyncio.timeout(seconds):
         if getattr(place, "path", ""):
@@ -229,7 +228,7 @@ async def connect(candidate: FormCandidate, seconds: float) -> None:
 
 
 async def speaks_tls(candidate: FormCandidate, seconds: float) -> bool:
-    """Return whether a TLS handshake succeeds. Any certificate is accepted."""
+    """Return whether a TLS handshake succeeds. The handshake accepts any certificate."""
     try:
         await _open(candidate, seconds, client_context(verify=False, alpn=_ALPN))
     except OSError:

@@ -1,4 +1,4 @@
-"""The protocols that a server at an address can use, depending on the format of the address.
+"""The protocols that a server at an address can use, according to the format of the address.
 
 | address | candidates |
 |---|---|
@@ -21,7 +21,7 @@ _SCHEMES = {
     "http": ("http", False), "https": ("http", True), "grpcs": ("grpc", True), "tcp": ("tcp", False),
     "tcps": ("tcp", True),
 }  # fmt: skip
-"""The transport of each scheme, and whether the scheme uses TLS."""
+"""The transport of each scheme, and True if the scheme uses TLS."""
 _EXPECTED = "expected HOST:PORT, http[s]://HOST:PORT[/PATH], unix:///PATH or PROTOCOL://HOST:PORT"
 
 

@@ -1,5 +1,5 @@
-"""Checks whether a route matches the server's description of a model, and whether the servers of a backend describe
-their models alike. The module sends no requests.
+"""Checks whether a route matches the server's description of a model, and whether a backend's servers give equal
+descriptions of their models. The module sends no requests.
 
 A mismatch with a route is an error if calls cannot succeed, and otherwise a warning.
 """
@@ -28,8 +28,8 @@ class Misfit:
 
 
 def missing_model(name: str, models: ServerModels, found: FoundModel | None, route_has_rewrite: bool) -> Misfit | None:
-    """Return the error for a model that the server does not have, or None if the server has the model or might have it.
-    Return a warning if the server lists the model without a signature."""
+    """Return the error for a model that the server does not have, or None if the server has or might have the model. If
+    the server lists the model without a signature, return a warning."""
     names = [each.name for each in models.models if each is not found]
     if found is not None and not found.error:
         return None
@@ -51,8 +51,8 @@ def _some(names: Sequence[str]) -> str:
 
 
 def undescribed(name: str, protocol: str) -> Misfit:
-    """Return the warning for a server that reports neither the tensors nor the readiness of the model `name`, like a
-    handwritten V1 server that has only `:predict`. Servers of other protocols can respond in the same way."""
+    """Return the warning for a server that reports neither the tensors nor the readiness of the model `name`, for
+    example a handwritten V1 server that has only `:predict`. Servers of other protocols can respond in the same way."""
     text = f"the server does not describe {name!r}, so the check cannot confirm that it speaks {protocol}"
     text = f"{text}; if it does, declare the model's tensors by `signature` on the route"
     return Misfit(("match", "model"), text, is_warning=True)
@@ -70,7 +70,7 @@ def wrong_version(version: str, model: FoundModel, *, is_rewritten: bool) -> Mis
 def of_gather(
     model: str, signature: Signature | None, most: int | None, settings: gather.Settings, rows: Rows
 ) -> Misfit | None:
-    """Return the warning for a model for which the policy `gather` has no effect, or builds smaller batches than
+    """Return the warning for a model for which the policy `gather` has no effect or builds smaller batches than
     configured. `most` is the max_batch_size that the server reports."""
     if most and settings.rows > most:
         text = (
@@ -185,7 +185,7 @@ def differences(servers: Mapping[str, ServerModels], *, with_signatures: bool = 
 
 
 def _shown(texts: Mapping[str, str]) -> str:
-    """Return each text once, followed by the servers for which it holds."""
+    """Return each text once, followed by the servers to which it applies."""
     servers: dict[str, list[str]] = {}
     for at, text in texts.items():
         servers.setdefault(text, []).append(at)

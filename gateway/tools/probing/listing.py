@@ -1,4 +1,4 @@
-"""Queries a server's models, with versions, states and signatures, through `gateway.client`."""
+"""Queries a server for its models, with versions, states and signatures, through `gateway.client`."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from gateway.core.frozen import frozen
 from gateway.core.operations import split_companion
 
 MOST_DESCRIBED = 100
-"""Maximum number of models whose signatures are queried."""
+"""Maximum number of models whose signatures to query."""
 
 
 @frozen
@@ -47,7 +47,7 @@ def _base(name: str) -> str | None:
 
 async def list_models(client: AsyncClient, names: Sequence[str] = ()) -> ServerModels:
     """Return the server's models, or the models in `names` if the server does not list its models. The function queries
-    signatures one after the other.
+    signatures sequentially.
 
     Raises:
         ClientError: ConnectError or Timeout, if the server does not respond.

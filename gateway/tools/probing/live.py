@@ -1,6 +1,6 @@
-"""`gateway check --live`: checks whether the routes of a configuration match the backends' servers, and whether the
-tensors of graph steps match the models on the servers. The check queries the models of every fixed endpoint, but opens
-no listener and runs no model."""
+"""`gateway check --live`: checks whether a configuration's routes match the backends' servers, and whether the tensors
+of graph steps match the models on the servers. The check queries the models of every fixed endpoint, but opens no
+listener and runs no model."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ from gateway.tools.probing.probe import MOST_SECONDS, client, probe
 from gateway.tools.probing.recognition import EVIDENCE, SILENT_TOO
 
 AS_NOBODY = ServerAccess()
-"""The access of a client without headers and keys."""
+"""The access of a client without headers or a key."""
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 _OWN = "a server of `reference`, which starts with the gateway"
@@ -81,7 +81,7 @@ class Answered:
     batch_sizes: Mapping[str, int] = field(default_factory=dict)
     """The max_batch_size of the queried models."""
     undescribed: frozenset[str] = frozenset()
-    """The models without tensors whose readiness the server cannot report either."""
+    """The models for which the server reports neither tensors nor readiness."""
     is_own: bool = False
     """True if the gateway itself starts this server (`reference`)."""
 
@@ -93,10 +93,9 @@ async def check_live(
     access: ServerAccess = AS_NOBODY,
     on_answer: Callable[[], None] = lambda: None,
 ) -> Live:
-    """Query every endpoint, and compare the responses with the routes. `access` is the access of a gateway client; each
-    backend gets the headers in its `forward_headers`. `seconds` is an endpoint's timeout for each response, and
-    MOST_SECONDS times `seconds` its limit in total. `on_answer` is called for each endpoint that has responded or timed
-    out."""
+    """Query every endpoint, and compare the responses with the routes. `access` is a gateway client's access; each
+    backend gets the headers in its `forward_headers`. `seconds` is an endpoint's timeout for each response; its total
+    limit is MOST_SECONDS times `seconds`. Call `on_answer` for each endpoint that has responded or timed out."""
     places = [(name, at) for name, each in config.backends.items() for at in range(len(each.endpoints))]
 
     async def ask(name: str, at: int) -> Answered:
@@ -150,8 +149,8 @@ async def check_live(
 
 
 def _is_elsewhere(name: str, backend: BackendConfig, answer: Answered, all: Sequence[Answered]) -> bool:
-    """Return True if a server of a backend with `placement` does not have the model, but another server has it now, or
-    the gateway loads it on demand."""
+    """Return True if a server of a backend with `placement` does not have the model, but another server has it, or the
+    gateway loads it on demand."""
     if backend.placement is None or answer.error or _has(answer, name):
         return False
     is_listed = any(each.name == name for other in all for each in other.models.models)
@@ -257,7 +256,7 @@ async def _batch_sizes(
 
 
 async def _undescribed(asked: AsyncClient, models: ServerModels) -> frozenset[str]:
-    """Return the models without tensors whose readiness the server cannot report either."""
+    """Return the models for which the server reports neither tensors nor readiness."""
     found = set()
     for each in models.models:
         if each.signature is not None and not each.signature.inputs and not each.signature.outputs:
@@ -285,7 +284,7 @@ def _version(route: RouteConfig) -> str:
 async def _ask(
     config: Config, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float, name: str, at: int
 ) -> Answered:
-    """Query one endpoint. If it does not respond, a probe checks whether it uses another protocol."""
+    """Query one endpoint. If it does not respond, probe whether it uses another protocol."""
     backend = config.backends[name]
     names = sorted({_name(route) for route in config.routes if name in route.called_backends} - {""})
     try:
@@ -327,8 +326,8 @@ async def _other_form(
     config: Config, backend: BackendConfig, at: int, access: ServerAccess, seconds: float, *, is_ready: bool
 ) -> str:
     """Return the error for an endpoint that needs a form related to the backend's built-in form, such as
-    `ray-applications` instead of `ray`, or an empty string. Both forms use the same readiness path, but other responses
-    of the server show the difference. If the endpoint has a path and the server is ready, no response shows the form,
+    `ray-applications` instead of `ray`, or an empty string. Both forms use the same readiness path, but the server's
+    other responses show the difference. If the endpoint has a path and the server is ready, no response shows the form,
     and the result is empty."""
     name = backend.protocol
     if name not in EVIDENCE or name in SILENT_TOO or described_form(config, name) is not None:
@@ -356,8 +355,8 @@ def _is_own(config: Config, address: str) -> bool:
 async def _other_protocol(
     backend: BackendConfig, at: int, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float
 ) -> str:
-    """Return the error for an endpoint that uses protocols other than the backend's, or an empty string if the probe
-    finds no other protocol."""
+    """Return the error for an endpoint that uses protocols other than the backend's protocol, or an empty string if the
+    probe finds no other protocol."""
     address = backend.endpoints[at].address
     try:
         found = await probe(_for_every_protocol(address), protocols, access, seconds=seconds)
@@ -371,8 +370,8 @@ async def _other_protocol(
 
 
 def _for_every_protocol(address: str) -> str:
-    """Return `address` as HOST:PORT, for which a probe tries every protocol, if the address contains only a host and a
-    port. Otherwise return it unchanged."""
+    """If the address contains only a host and a port, return it as HOST:PORT, for which a probe tries every protocol.
+    Otherwise, return it unchanged."""
     scheme, separator, rest = address.partition("://")
     plain = rest.rstrip("/")
     return plain if separator and scheme in ("http", "tcp") and "/" not in plain and ":" in plain else address
@@ -380,8 +379,8 @@ def _for_every_protocol(address: str) -> str:
 
 @frozen
 class GraphMisfit:
-    """Explains why a graph is unusable or, if `is_warning` is set, could not be checked. `location` is the position in
-    the file."""
+    """The reason why a graph is unusable or, if `is_warning` is set, why the graph could not be checked. `location` is
+    the position in the file."""
 
     location: Location
     text: str
@@ -391,8 +390,8 @@ class GraphMisfit:
 async def graph_misfits(
     config: Config, protocols: Mapping[str, Protocol], seconds: float, access: ServerAccess
 ) -> Mapping[str, GraphMisfit | None]:
-    """Return the mismatch of each graph by name, or None for a graph without a mismatch. The function requests metadata
-    for the models of the graph's steps with a client's `access`, within `seconds` for each graph."""
+    """Return the mismatch of each graph by name, or None for a graph without a mismatch. The function uses a client's
+    `access` to request metadata for the models of the graph's steps, within `seconds` for each graph."""
     assembly = _assembled(config, protocols)
     await assembly.discovery.start()
     assembly.start()

@@ -30,11 +30,11 @@ from gateway.tools.probing.recognition import EVIDENCE, SILENT_TOO
 SECONDS = 2.0
 """Default timeout for each response, in seconds."""
 MOMENT = 0.5
-"""Timeout for the other transports after one transport has answered, in seconds."""
+"""Timeout for the other transports after one transport has responded, in seconds."""
 MOST_SECONDS = 5
 """Time limit for listing the models, as a multiple of the timeout for one response."""
 UNSHOWN = frozenset({"v1-rest"})
-"""Protocols that some servers implement with only the paths that run a model, so no response to a probe shows the
+"""Protocols of which some servers implement only the paths that run a model, so no response to a probe shows the
 protocol."""
 
 
@@ -52,8 +52,8 @@ class ProbeVerdict(Enum):
 
 @frozen
 class Spoken:
-    """A protocol that the server uses: the address in the format of backends, the server type (empty if the protocol
-    has only one), and the models."""
+    """A protocol that the server uses, with the address in the format of backends, the server type (empty if the
+    protocol has only one), and the models."""
 
     protocol: str
     address: str
@@ -83,8 +83,8 @@ async def probe(
     names: Sequence[str] = (),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Probed:
-    """Detect the protocols at `address`, waiting at most `seconds` for each response. `names` are the models to query
-    on servers that do not list their models. The probe runs no model.
+    """Detect the protocols at `address`, waiting at most `seconds` for each response. `names` contains the models to
+    query on servers that do not list their models. The probe runs no model.
 
     Raises:
         ValueError: the address or a setting is invalid.
@@ -123,7 +123,7 @@ async def probe(
 
 def stated(found: Probed, names: Sequence[str] = ()) -> Spoken | None:
     """Return the protocol that the probed address states, with the models `names`. Return None unless the protocol is
-    one of UNSHOWN and the server responded over its transport."""
+    in UNSHOWN and the server responded over the protocol's transport."""
     protocol = named_protocol(found.address)
     heard = next((each for each in found.findings if each.candidate.protocol.name == protocol), None)
     if protocol not in UNSHOWN or heard is None or heard.heard is not ProbeReply.OTHER or not heard.is_response:
@@ -137,7 +137,7 @@ def _that_name_models_in_paths(some: Sequence[FormCandidate]) -> tuple[FormCandi
 
 def _forms(address: str, protocols: Mapping[str, Protocol]) -> Mapping[str, Protocol]:
     """Return the forms to check for at an address: all built-in forms, or, if the address states a protocol, only this
-    protocol, if it is a form."""
+    protocol, provided that it is a form."""
     named = named_protocol(address)
     if named in protocols:
         return {named: protocols[named]} if named.startswith(PREFIX) else {}
@@ -148,7 +148,7 @@ async def _recognised(
     place: FormCandidate, forms: Mapping[str, Protocol], access: ServerAccess, seconds: float
 ) -> tuple[FormFinding, ...]:
     """Return the forms that the server at `place` uses. If the address states a form whose servers cannot be
-    recognized, the probe assumes this form if the server is ready."""
+    recognized, and the server is ready, assume this form."""
     name = place.protocol.name
     if not name.startswith(PREFIX) or name in EVIDENCE:
         found = await ask_forms(place, forms, access, seconds)
@@ -174,8 +174,9 @@ def _spoken(findings: Sequence[FormFinding]) -> tuple[FormFinding, ...]:
 async def _ask(
     some: Sequence[FormCandidate], access: ServerAccess, seconds: float, model: str, on_progress: Callable[[str], None]
 ) -> tuple[FormFinding, ...]:
-    """Query all candidates, with the transports in parallel. After one transport has answered, the others get only a
-    little more time: few servers use several transports at one address, and these servers answer immediately."""
+    """Query all candidates, with the transports in parallel. After one transport has responded, the others get only a
+    little more time, because few servers use several transports at one address, and these servers respond
+    immediately."""
     ordered = sorted(some, key=attrgetter("transport"))
     groups = [tuple(group) for _, group in groupby(ordered, key=attrgetter("transport"))]
     on_progress(", ".join(group[0].transport for group in groups))
@@ -223,7 +224,8 @@ def client(
 
 
 def flavor_of(protocol: Protocol, server: ServerInfo | None) -> str:
-    """Return the server type that the gateway would detect, or an empty string if the protocol has only one."""
+    """Return the server type that the gateway would detect, or an empty string if the protocol has only one server
+    type."""
     flavors = protocol.traits.servers.flavors
     return flavors.detect(server) if flavors is not None else ""
 

@@ -1,9 +1,9 @@
-"""The queries that show whether a server uses a protocol or a built-in JSON form, and the interpretation of the
-responses. `asking` sends the queries.
+"""The queries that show whether a server uses a protocol or a built-in JSON form, and the interpretation of responses.
+`asking` sends the queries.
 
-A query is a metadata request, which runs no model. Because plain web servers answer every request, a response shows the
-protocol only if it is a success in that protocol, or an error that no other server sends. A form is shown by responses
-to GET requests that no other server sends.
+A query is a metadata request, which runs no model. Because plain web servers respond to every request, a response
+identifies the protocol only if it is a success in this protocol, or an error that no other server sends. Responses to
+GET requests identify a form if no other server sends such responses.
 """
 
 import re
@@ -21,7 +21,7 @@ from gateway.core.protocol import Protocol, StreamBinding, Target
 from gateway.core.requests import Answer, Request
 
 NO_MODEL = "no-such-model"
-"""The model name in queries to a server that cannot list its models. The response shows the server type."""
+"""The model name in queries to a server that cannot list its models. The response identifies the server type."""
 
 _SUCCESS = 400
 """HTTP responses with this status or above are errors. Other transports use lower status numbers."""
@@ -106,15 +106,15 @@ Shows: TypeAlias = Callable[[Message], bool]
 
 @frozen
 class FormEvidence:
-    """A path, and a function that returns whether the response to a GET request for this path shows a server of the
-    form."""
+    """A path, and a function that returns whether the response to a GET request for this path identifies a server of
+    the form."""
 
     path: str
     shows: Shows
 
 
 def _text(pattern: str) -> Shows:
-    """Return a function that checks whether the whole body matches this pattern."""
+    """Return a function that checks whether the entire body matches this pattern."""
     return lambda reply: re.fullmatch(pattern.encode(), bytes(reply.body)[:1000]) is not None
 
 
@@ -171,7 +171,7 @@ EVIDENCE: Mapping[str, tuple[FormEvidence, ...]] = {
 """The responses that servers of each recognizable form send, by form name. A server must send all of them.
 
 The probe cannot recognize forms whose servers send no distinctive responses. A Vertex AI or Hugging Face container
-answers 200 at its health path, like any web server. So does a SageMaker container, unless it contains AWS's
+responds with 200 at its health path, like any web server. A SageMaker container does the same, unless it contains AWS's
 multi-model-server."""
 SILENT_TOO = frozenset({"json:sagemaker"})
 """Forms for which only some servers are recognizable."""

@@ -1,5 +1,5 @@
-"""The YAML that a probe proposes: the backends of a configuration file and the routes to their models, or the whole
-commented file from listeners and probed servers."""
+"""The YAML that a probe proposes: the backends of a configuration file and the routes to their models, or a complete
+commented file for listeners and probed servers."""
 
 from collections.abc import Iterator, Sequence
 
@@ -125,7 +125,7 @@ def _signature_to_edit() -> Iterator[str]:
 
 
 def left_to_write(address: str, why: str) -> list[str]:
-    """Return commented-out YAML for a server that the probe did not recognize. The user edits it and moves it to
+    """Return commented-out YAML for a server that the probe did not recognize. The user edits the YAML and moves it to
     `backends` and `routes`."""
     return [
         f"# TODO: no backend for {printable(address)[:160]}: {printable(why)[:500]}",
@@ -136,7 +136,8 @@ def left_to_write(address: str, why: str) -> list[str]:
 
 
 def signature_text(model: FoundModel) -> str:
-    """Return the signature as text, such as `x FP64[-1,3] -> y FP64[-1,1]`, or an empty string if it is unknown."""
+    """Return the signature as text, such as `x FP64[-1,3] -> y FP64[-1,1]`, or an empty string if the signature is
+    unknown."""
     signature = model.signature
     if signature is None or not (signature.inputs or signature.outputs):
         return ""
@@ -192,7 +193,7 @@ class WrittenListener:
     bind: str
     protocols: tuple[str, ...]
     model: str = ""
-    """The model for requests without a model name; can be empty."""
+    """The model for requests without a model name, or empty."""
 
 
 def listeners_of(pairs: Sequence[tuple[str, str]]) -> tuple[WrittenListener, ...]:
@@ -219,7 +220,7 @@ def listener_lines(listeners: Sequence[WrittenListener]) -> list[str]:
 def configuration(
     listeners: Sequence[WrittenListener], backends: Sequence[WrittenBackend], left: Sequence[tuple[str, str]] = ()
 ) -> str:
-    """Return the text of the file. `left` contains the addresses of servers that get no backend, and the reason for
+    """Return the text of the file. `left` contains the addresses of servers without a backend, and the reason for
     each."""
     lines = listener_lines(listeners)
     body = stanza(backends).replace("\nroutes:\n", f"\n\n{_AFTER}routes:\n")

@@ -1,5 +1,5 @@
-"""The examples of a proposal: reads their files and the URL of the requests, and checks a proposed form, which must
-read the examples, write them, and read the result."""
+"""The examples for a proposal: reads their files and the URL of the requests, and checks that a proposed form can read
+the examples, write them, and read the result."""
 
 import json
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ DEFAULT_ENDPOINT, DEFAULT_PATH = "http://127.0.0.1:5000", "/predict"
 
 
 class ExampleError(ValueError):
-    """The file or URL is unusable (the message contains it and the reason)."""
+    """The file or URL is unusable (the message contains the file or URL, and the reason)."""
 
 
 def read_examples(paths: Sequence[Path]) -> list[Example]:
-    """Return the examples in pairs of files. Each pair consists of a request body and its response body, as JSON.
+    """Return the examples in pairs of files. Each pair contains a request body and the response body, as JSON.
 
     Raises:
         ExampleError: a file is unreadable or is not JSON, or the number of files is odd or zero.
@@ -73,7 +73,7 @@ _AS_PYTHON = Translate(nan="literal")
 
 
 def check(protocol: Protocol, path: str, examples: Sequence[Example]) -> None:
-    """Check that the tensors of every example are the same after reading, writing and reading again.
+    """Check that every example's tensors are the same after reading, writing and reading again.
 
     Raises:
         NoProposalError: the tensors of an example change (the message states the example and the difference).
@@ -115,14 +115,14 @@ def _response(protocol: Protocol, body: Any, request: Request) -> Response:
 
 
 def _in_calls(protocol: Protocol, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Return request inputs in the form that the server gets. If the server takes one row per call, the dimension that
-    counts rows is removed."""
+    """Return request inputs as the server receives them. If the server takes one row per call, remove the dimension
+    that counts rows."""
     is_row = protocol.traits.wire.rows is Rows.ONE
     return tuple(replace(each, shape=each.shape[1:]) for each in tensors) if is_row else tuple(tensors)
 
 
 def _of_calls(protocol: Protocol, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Return the outputs of a call in the form that clients get."""
+    """Return the outputs of a call as clients receive them."""
     is_row = protocol.traits.wire.rows is Rows.ONE
     return tuple(replace(each, shape=(1, *each.shape)) for each in tensors) if is_row else tuple(tensors)
 
@@ -134,4 +134,4 @@ def _compare(read: Sequence[Tensor], again: Sequence[Tensor]) -> None:
 
 
 def _bytes(value: Any) -> bytes:
-    return json.dumps(value).encode()  # unlike other JSON writers, it writes NaN, as the servers in the examples do
+    return json.dumps(value).encode()  # unlike other JSON writers, `json` writes NaN, as the servers in the examples do

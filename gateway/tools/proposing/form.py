@@ -1,5 +1,5 @@
 """Proposes a form from example requests and responses: determines tensors, rows, constant values and variable values.
-`gateway init --example` calls it, and `text` writes the result as YAML.
+`gateway init --example` calls this module, and `text` writes the result as YAML.
 
 | seen | proposed |
 |---|---|
@@ -43,7 +43,7 @@ _MAIN = frozenset(
     }
 )  # fmt: skip
 """Keys whose value is an input if a request contains several single values instead of arrays. If a request has none of
-them, all its single values are inputs."""
+these keys, all its single values are inputs."""
 _ASIDE = frozenset(
     {
         "status", "message", "success", "ok", "error", "code", "time", "took", "took_ms", "latency", "latency_ms",
@@ -55,11 +55,11 @@ _ASIDE = frozenset(
 
 
 class NoProposalError(ValueError):
-    """No form can be proposed from the examples (the message states the position and the reason)."""
+    """The examples do not allow a proposal (the message states the position and the reason)."""
 
 
 class IrregularArrayError(ValueError):
-    """The arrays cannot be one tensor (the message says why)."""
+    """The arrays cannot be one tensor (the message gives the reason)."""
 
 
 @frozen
@@ -103,8 +103,8 @@ def propose(examples: Sequence[Example]) -> ProposedForm:
     """Return a form for the examples.
 
     Raises:
-        NoProposalError: an array is ragged or has mixed types, the examples differ in structure, or a body contains no
-            tensor.
+        NoProposalError: an array is ragged or has mixed types, the examples differ in structure, or a body does not
+            contain a tensor.
     """
     taken: set[str] = set()
     request = _Body("request", [each.request for each in examples], taken)
@@ -149,15 +149,15 @@ class _Found:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The first dimension in each example. Empty for a single value."""
+        """The first dimension in each example; empty for a single value."""
         if self.is_single:
             return ()
         return self.counts if self.rows else tuple(shape[0] for shape in self.seen.shapes if shape)
 
 
 def _varying(inputs: Sequence[_Found], outputs: Sequence[_Found]) -> set[str]:
-    """Return the names of the tensors whose first dimension counts rows: in all examples, it equals the first dimension
-    of a tensor in the other direction."""
+    """Return the names of the tensors whose first dimension counts rows. In all examples, this dimension equals the
+    first dimension of a tensor in the other direction."""
     of_inputs, of_outputs = ({each.lengths for each in side if each.lengths} for side in (inputs, outputs))
     return {each.name for each in (*inputs, *outputs) if each.lengths in of_inputs & of_outputs}
 
@@ -182,7 +182,7 @@ class _Body:
         """The keys of single values that are tensors, if the body has no arrays."""
         self._parameters: set[str] = set()
         self._counts: tuple[int, ...] = ()
-        """The lengths of the outermost list of rows that is being read, in each example."""
+        """The lengths, in each example, of the outermost list of rows that is being read."""
         self.found: list[_Found] = []
         self.notes: dict[Place, str] = {}
         self.template: Template = self._template(bodies, (side,), 0)
@@ -224,13 +224,13 @@ class _Body:
         return self._collapsed(members, place)
 
     def _collapsed(self, members: dict[str, Template], place: Place) -> Template:
-        """Return `$_` for an object in a response if all its members are dropped."""
+        """Return `$_` for an object in a response if the form drops all its members."""
         if self._side == "response" and len(place) > 1 and all(each == "$_" for each in members.values()):
             return self._anything(place, "read and dropped")
         return members
 
     def _is_incidental(self, template: Template, *, is_new: bool) -> bool:
-        """Return whether an object member can be missing, according to its template. If the member `is_new`, it has a
+        """Return whether an object member can be missing, according to its template. A member that `is_new` has a
         tensor, which cannot be missing."""
         if is_new:
             return False
@@ -366,7 +366,7 @@ class _Body:
 
 
 RESERVED_NAMES = frozenset({"any", "param", "params", "id", "model", "version", "index", "message", "code"})
-"""Names that a tensor cannot have in a form, because they mean something else after the `$`."""
+"""Names that a tensor cannot have in a form, because they have another meaning after the `$`."""
 
 
 def _safe(key: str) -> str:
@@ -406,13 +406,13 @@ def _is_flat_list(value: Any) -> bool:
 
 
 def _holds_objects(items: Sequence[Any]) -> bool:
-    """Return whether a list contains objects, at any depth of lists."""
+    """Return whether a list contains objects, at any nesting depth."""
     return any(isinstance(each, dict) or (isinstance(each, list) and _holds_objects(each)) for each in items)
 
 
 def _columns(items: Sequence[Any]) -> int:
-    """Return the number of columns if `items` are equally long lists of single values with different types, otherwise
-    0."""
+    """Return the number of columns if `items` are equally long lists of single values with different types; otherwise,
+    return 0."""
     if not all(isinstance(each, list) and each and all(isinstance(one, SCALARS) for one in each) for each in items):
         return 0
     lengths = {len(each) for each in items}

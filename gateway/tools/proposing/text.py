@@ -83,7 +83,7 @@ def _form(name: str, form: ProposedForm, server: ProposedServer) -> Iterator[str
 
 
 def _member(key: str, template: Template, place: Place, form: ProposedForm, indent: int) -> Iterator[str]:
-    """Yield the lines of one member. Each member of an object gets its own line; all other values are in brackets."""
+    """Yield the lines of one member. Each member of an object is on its own line; all other values are in brackets."""
     margin = " " * indent
     if isinstance(template, dict) and template:
         yield f"{margin}{_scalar(key)}:{_comment(form, place)}"

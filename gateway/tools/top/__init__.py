@@ -1,2 +1,2 @@
-"""`gateway top`, the overview of a running gateway: polls the gateway's counts (`watching`), computes rates and
-latencies of the last seconds (`window`), and shows them as rows (`rows`) on a terminal (`screen`)."""
+"""`gateway top`, the overview of a running gateway. `watching` polls the gateway's counts, `window` computes the rates
+and latencies of the last seconds, and `rows` and `screen` show them as rows on a terminal."""

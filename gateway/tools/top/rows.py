@@ -1,5 +1,5 @@
-"""The overview as rows: listeners, routes, backends and endpoints, with traffic figures, calls and state; and the rows
-as text, for tables and for the screen, and as JSON."""
+"""The overview as rows of listeners, routes, backends and endpoints, with traffic figures, calls and state. Formats the
+rows as text, for tables and for the screen, and as JSON."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ _WORST_FIRST = (DOWN, DEGRADED, UNKNOWN, OK)
 class OverviewRow:
     """A row of the overview. `about` contains details in addition to the name; `facts` contains the same details as
     JSON. `in_flight` and `waiting` are None if the gateway does not count them. `level` is OK, DEGRADED, DOWN or
-    UNKNOWN. `state` describes the health in a word or two; it is empty for rows without health."""
+    UNKNOWN. `state` describes the health in one or two words, and is empty for rows without health."""
 
     kind: str
     name: str
@@ -31,8 +31,8 @@ class OverviewRow:
 
 @frozen
 class GatewayOverview:
-    """The current activity of a gateway. `seconds` is the period that rates and latencies cover; 0 before the second
-    reading. `shedding` is the same as in `/api/traffic`."""
+    """The current activity of a gateway. `seconds` is the length of the period that rates and latencies cover; 0 before
+    the second reading. `shedding` is the same as in `/api/traffic`."""
 
     version: str
     ready: bool
@@ -102,7 +102,7 @@ def _routes(topology: Mapping[str, Any], of: Callable[[Any], WindowFigures]) -> 
 
 
 def _conditions(match: Mapping[str, Any]) -> str:
-    """Return the conditions of a route on one line, the model first."""
+    """Return the conditions of a route on one line, starting with the model."""
     model = [str(match["model"])] if "model" in match else []
     others = [f"{name} {_value(value)}" for name, value in match.items() if name != "model"]
     return ", ".join([*model, *others]) or "every request"
@@ -189,7 +189,7 @@ SORTS: dict[str, Callable[[OverviewRow], Any]] = {
     "state": lambda row: _WORST_FIRST.index(row.level),
     "name": lambda row: row.name,
 }
-"""The sort keys for rows. The largest or worst rows come first; equal rows keep the order of the configuration."""
+"""The sort keys for rows. The largest or worst rows come first; equal rows stay in the order of the configuration."""
 
 
 def ordered(rows: Sequence[OverviewRow], key: str, *, is_reversed: bool = False) -> list[OverviewRow]:
@@ -203,7 +203,7 @@ HEAD = ("rate", "failed", "rejected", "median", "99 %", "in flight", "waiting", 
 SORTED = dict(
     zip(("rate", "failed", "rejected", "median", "slowest", "in-flight", "waiting", "state"), HEAD, strict=True)
 )
-"""The head of the column that each key in `rows.SORTS` sorts by; `name` sorts by the first column."""
+"""For each key in `rows.SORTS`, the head of the column by which it sorts; `name` sorts by the first column."""
 
 
 def cells(row: OverviewRow) -> tuple[str, ...]:
@@ -216,7 +216,7 @@ def cells(row: OverviewRow) -> tuple[str, ...]:
 
 
 def sums(seen: GatewayOverview) -> dict[str, str]:
-    """Return the figures of the whole gateway, by name."""
+    """Return the figures of the entire gateway, by name."""
     return {
         "rate": rate(seen.all.rate),
         "errors": rate(seen.all.error_rate),

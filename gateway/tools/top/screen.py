@@ -35,14 +35,15 @@ END = "q"
 """The key that ends the program, also returned when the terminal closes."""
 
 Pressed = Callable[[float], str]
-"""Returns the characters typed within this many seconds; empty if no key was pressed."""
+"""Returns the characters typed within the given number of seconds; empty if the user pressed no key."""
 
 STYLES = {OK: "green", DEGRADED: "yellow", DOWN: "red"}
 SORTED_STYLE = "not dim bold underline"
 NAME_WIDTH = 14
-"""Minimum width of a name, in columns. On narrow terminals, the figures are truncated before the name."""
+"""Minimum width of a name, in columns. Narrow terminals truncate the figures before the name."""
 WIDE = 100
-"""Minimum terminal width for a separate column with client errors. The text above the table always shows them."""
+"""Minimum terminal width for a separate column with client errors. The text above the table always shows these
+errors."""
 
 
 @frozen
@@ -77,7 +78,7 @@ def _next(now: str, all: Sequence[str]) -> str:
 
 
 def drawn(url: str, seen: Seen, view: View, width: int, height: int) -> RenderableType:
-    """Return the whole screen of `width` columns and `height` lines."""
+    """Return the entire screen of `width` columns and `height` lines."""
     above = [_title(url, seen), _sums(seen.overview), *_notes(seen)]
     tables = {kind: ordered(seen.overview.of(kind), view.sort, is_reversed=view.is_reversed) for kind in view.kinds}
     free = (
@@ -100,7 +101,8 @@ def _keys(view: View, seconds: float) -> Text:
 
 
 def _allotted(lengths: Sequence[int], lines: int) -> list[int]:
-    """Distribute `lines` among the tables as equally as possible. Each table needs as many lines as its length."""
+    """Distribute `lines` among the tables as equally as possible. Each table needs at most as many lines as its
+    length."""
     got = [0] * len(lengths)
     while lines > 0 and any(has < length for has, length in zip(got, lengths, strict=True)):
         at = min((at for at, length in enumerate(lengths) if got[at] < length), key=got.__getitem__)
@@ -133,7 +135,7 @@ def _notes(seen: Seen) -> list[Text]:
 
 
 def _table(view: View, width: int) -> Table:
-    """Return an empty table, with the head of the sorted column underlined."""
+    """Return an empty table. The head of the sorted column is underlined."""
     table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, width=width, header_style="dim")
     by = SORTED.get(view.sort, "name")
     head = Text("name", SORTED_STYLE if by == "name" else "")
@@ -162,14 +164,14 @@ def _cells(row: OverviewRow, width: int) -> list[Text]:
 
 
 def _cut(text: str, style: str = "") -> Text:
-    """Return a one-line text that is truncated at the edge of the terminal. Markup in the text has no effect."""
+    """Return a one-line text, truncated at the edge of the terminal. Markup in the text has no effect."""
     return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 @contextmanager
 def keyboard() -> Iterator[Pressed]:
-    """Read keys from standard input when they are pressed, without showing them. Without a terminal, and on Windows, no
-    keys are read."""
+    """Read keys from standard input as the user presses them, without showing them. Without a terminal, and on Windows,
+    read no keys."""
     if os.name != "posix" or not sys.stdin.isatty():
         yield _nothing
         return

@@ -1,4 +1,4 @@
-"""Queries a gateway's overview, once or periodically."""
+"""Queries a gateway for its overview, once or periodically."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from gateway.tools.top.window import TrafficWindow
 
 
 class WatchedGateway:
-    """A gateway whose counts are queried. `restarts` is the number of detected restarts."""
+    """A gateway to query for its counts. `restarts` is the number of detected restarts."""
 
     def __init__(self, port: AdminPort) -> None:
         self.restarts = 0
@@ -53,8 +53,8 @@ class WatchedGateway:
 
 @frozen
 class Seen:
-    """The last known state of a gateway. If the gateway does not respond, `trouble` explains why, and `overview` is the
-    last known overview. `restarted` is the time at which the last restart was detected."""
+    """The last known state of a gateway. If the gateway does not respond, `trouble` contains the reason, and `overview`
+    is the last known overview. `restarted` is the time when the last restart was detected."""
 
     overview: GatewayOverview
     at: datetime
@@ -64,7 +64,7 @@ class Seen:
 
 class GatewayWatch:
     """Queries the gateway every `interval` seconds in a separate thread, so a slow gateway does not delay key presses.
-    `seen` is the latest state. The queries continue while the gateway is unreachable."""
+    `seen` is the latest state. It continues to query while the gateway is unreachable."""
 
     def __init__(self, gateway: WatchedGateway, first: Seen, interval: float) -> None:
         self.seen = first

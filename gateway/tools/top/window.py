@@ -16,8 +16,8 @@ K = TypeVar("K", bound=Hashable)
 
 @frozen
 class WayCounts:
-    """The requests on one path since the gateway started. `latencies` is their number by latency bucket, as in
-    `/api/traffic`."""
+    """The requests on one path since the gateway started. `latencies` contains the number of requests in each latency
+    bucket, as in `/api/traffic`."""
 
     requests: int
     errors: int
@@ -37,8 +37,8 @@ class CountsReading:
 
 
 class WindowFigures:
-    """The requests in a window of `seconds`, and since the start. `bounds` are the upper bounds of the latency buckets,
-    in seconds."""
+    """The requests in a window of `seconds`, and since the start. `bounds` contains the upper bounds of the latency
+    buckets, in seconds."""
 
     def __init__(self, seconds: float, bounds: Sequence[float]) -> None:
         self.requests = 0
@@ -64,31 +64,31 @@ class WindowFigures:
 
     @property
     def rate(self) -> float | None:
-        """Requests per second; None if the window is empty."""
+        """The number of requests per second; None if the window is empty."""
         return self.requests / self._seconds if self._seconds else None
 
     @property
     def error_rate(self) -> float | None:
-        """Requests per second that ended with a server error; None if the window is empty."""
+        """The number of requests per second that ended with a server error; None if the window is empty."""
         return self.errors / self._seconds if self._seconds else None
 
     @property
     def failed(self) -> float | None:
-        """The fraction of requests that ended with a server error; None if there were no requests."""
+        """The fraction of requests that ended with a server error; None without requests."""
         return self.errors / self.requests if self.requests else None
 
     @property
     def rejected_rate(self) -> float | None:
-        """Requests per second that ended with a client error; None if the window is empty."""
+        """The number of requests per second that ended with a client error; None if the window is empty."""
         return self.rejected / self._seconds if self._seconds else None
 
     @property
     def rejected_share(self) -> float | None:
-        """The fraction of requests that ended with a client error; None if there were no requests."""
+        """The fraction of requests that ended with a client error; None without requests."""
         return self.rejected / self.requests if self.requests else None
 
     def quantile(self, part: float) -> float | None:
-        """Return the latency, in seconds, that this fraction of the requests did not exceed, or None if there were no
+        """Return the latency, in seconds, that the given fraction of the requests did not exceed, or None without
         requests. The latency is interpolated within its bucket."""
         wanted = part * sum(self._latencies)
         if not wanted:
@@ -115,9 +115,9 @@ class TrafficWindow:
         self._readings.clear()
 
     def take(self, time: float, changed: Iterable[Mapping[str, Any]]) -> None:
-        """Add a reading from `/api/traffic`, with all paths, or with the paths that changed since the previous reading.
-        After a pause longer than the window, the window starts again, because the distribution over the pause is
-        unknown."""
+        """Add a reading from `/api/traffic`, with all paths, or with only the paths that have changed since the
+        previous reading. After a pause longer than the window, the window starts again, because the distribution of
+        requests over the pause is unknown."""
         known = dict(self._readings[-1].counts) if self._readings else {}
         for each in changed:
             known[each["listener"], each["route"], each["backend"], each["endpoint"]] = _counts(each)
@@ -133,7 +133,7 @@ class TrafficWindow:
         return self._readings[-1].time - self._readings[0].time if self._readings else 0.0
 
     def figures(self, key: Callable[[Way], K | None], bounds: Sequence[float]) -> dict[K, WindowFigures]:
-        """Return the figures for each key. `key` returns the key of a path, or None to leave the path out."""
+        """Return the figures for each key. `key` returns a path's key, or None to omit the path."""
         found: dict[K, WindowFigures] = {}
         if not self._readings:
             return found
