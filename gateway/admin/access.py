@@ -72,7 +72,7 @@ async def _refuse(send: Any, status: int, why: str) -> None:
 def _why_of_another_page(method: str, headers: RawHeaders, scheme: str = "") -> str:
     """Return the reason why a request seems to come from a web page of another origin, or an empty string. Clients
     other than browsers send no origin. `scheme` is the scheme of the request, which must match the scheme of the page's
-    origin. It is empty if a proxy might have changed it.
+    origin. The scheme is empty if a proxy might have changed it.
 
     An Origin must be the request's own Host (RFC 6454, section 7). For methods other than GET and HEAD, Fetch Metadata
     (Sec-Fetch-Site), which browsers send even without an Origin, must not name another site. A GET is allowed because

@@ -55,7 +55,7 @@ class WatchedKeys:
         self._changing = 0
         """The number of consecutive checks in which the file differed from the version that was last read."""
         self._uses: dict[object, Callable[[], None]] = {}
-        """The users of the keys, each with the function to call when the keys have changed."""
+        """The users of the keys, and for each user, the function to call when the keys have changed."""
         self._interval = 1.0
         self._watching: asyncio.Task[None] | None = None
         self.keys: KeyFile | None = None

@@ -190,7 +190,7 @@ def certificate_files(config: Config) -> frozenset[Path]:
 
 
 def _places(config: Config) -> Iterator[tuple[str, ListenerTlsConfig | BackendTlsConfig, tuple[str, ...]]]:
-    """Yield all TLS settings in the configuration, each with its location and its ALPN names."""
+    """Yield all TLS settings in the configuration, with their locations and ALPN names."""
     protocols = spoken(config)
     for listener in config.listeners:
         if listener.tls is not None:

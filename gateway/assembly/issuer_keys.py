@@ -52,7 +52,7 @@ class IssuerKeys:
         self._looked_at = -LEAST_SECONDS
         self._lookup: asyncio.Task[None] | None = None
         self._uses: dict[object, Callable[[], None]] = {}
-        """The users of the keys, each with the function to call when the keys have changed."""
+        """The users of the keys, and for each user, the function to call when the keys have changed."""
         self._refreshing: asyncio.Task[None] | None = None
         self._lines = LogLimit(log)
 

@@ -204,7 +204,7 @@ class Routers:
         return None if servers is None else servers.start_timeout
 
     def _extended(self, configs: Iterable[RouteConfig], clients: Iterable[Protocol]) -> list[Extended]:
-        """Return the routes, each with the extensions that its servers might support."""
+        """Return the routes, and for each route, the extensions that its servers might support."""
         infos: dict[str, Remembered[ServerInfo | None]] = {}
         for name, each in self._sides.items():
             if each.traits.servers.extensions:

@@ -88,7 +88,7 @@ class Credentials:
 
     - `principals`: Returns the principal with a given name.
     - `verify`: Verifies tokens; None if the configuration has no issuer.
-    - `certificates`: Globs of certificate identities, each with a principal name. The first match applies. The identity
+    - `certificates`: Principal names by the glob of their certificate identities. The first match applies. The identity
       replaces `*` in the principal name.
     - `header`: The name of the header for keys.
     - `clock`: Returns the time in seconds since 1970.

@@ -61,7 +61,7 @@ class KeyEntry(BaseModel):
 
     @property
     def id(self) -> str:
-        """The name of the key in lists. It does not help an attacker guess the key."""
+        """The name of the key in lists. The id does not help an attacker guess the key."""
         return self.sha256[:_ID]
 
     def why_invalid(self, now: datetime) -> str:

@@ -165,4 +165,4 @@ HINTS = {
         "a gateway estimates it, with `translate: {derivatives: {method: central}}` on the model's route"
     ),
 }
-"""Advice about configuration files in the bridge's errors, each with the client's replacement."""
+"""Advice about configuration files in the bridge's errors, and the client's replacements."""

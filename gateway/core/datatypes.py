@@ -59,7 +59,7 @@ class Datatype(StrEnum):
 
 
 BYTES, BOOL = Datatype.BYTES, Datatype.BOOL
-"""The members that the code compares with the datatype of every tensor. They are constants because a lookup in the
+"""The members that the code compares with the datatype of every tensor. The constants exist because a lookup in the
 class takes ten times as long in Python 3.11."""
 
 DATATYPES: dict[str, Datatype] = {datatype.value: datatype for datatype in Datatype}

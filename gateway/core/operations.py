@@ -37,7 +37,7 @@ WORDS = {each: each.value for each in Operation}
 """The values of the operations. A lookup in this table takes a quarter of the time of reading a member's `value`."""
 
 INFER, STREAM = Operation.INFER, Operation.STREAM
-"""The members that the code compares with the operation of every request. They are constants because a lookup in the
+"""The members that the code compares with the operation of every request. The constants exist because a lookup in the
 class takes ten times as long in Python 3.11."""
 
 SERVER_OPERATIONS = frozenset(

@@ -278,8 +278,8 @@ class Servers:
     flavors: ServerTypes | None = None
     """The possible values of a backend's key `flavor`, and the detection of the server type if the key is absent."""
     extensions: Mapping[Operation, str] = field(default_factory=dict)
-    """The operations that only some servers support, each with the name of the extension that these servers list in
-    their metadata."""
+    """The operations that only some servers support, and for each operation, the name of the extension that these
+    servers list in their metadata."""
     further_extensions: frozenset[str] = frozenset()
     """Extensions that affect only inferences, and have no separate operation."""
     own_extensions: tuple[str, ...] = ()

@@ -197,8 +197,8 @@ class Listener(ListenerCounts, typing.Protocol):
     def renew(
         self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
     ) -> "list[asyncio.Task[None]]":
-        """Serve all later requests, including requests on open connections, with these arguments. They have the same
-        meaning as in the constructor. A request starts when its complete message has arrived.
+        """Serve all later requests, including requests on open connections, with these arguments. The arguments have
+        the same meaning as in the constructor. A request starts when its complete message has arrived.
 
         Return the tasks of the requests in flight (without streams). These requests continue with the previous
         arguments."""

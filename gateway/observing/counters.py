@@ -217,8 +217,8 @@ class Counters:
 
 def _is_listed(kind: RequestKind) -> bool:
     """Return True if the list of errors includes requests of this kind. The list includes failed graph steps, because
-    only their entries contain the backend and the endpoint. It does not include steps that were cancelled with their
-    graph."""
+    only their entries contain the backend and the endpoint. The number does not include steps that were cancelled with
+    their graph."""
     return kind.status != OK and bool(kind.listener or kind.status != Status.CANCELLED.name)
 
 

@@ -42,7 +42,7 @@ class FinishedRecords:
         """Failed requests, with their positions. These requests are read later, because if the client disconnects, the
         duration of its call is recorded only after the call's end."""
         self._unread: deque[tuple[Reader, Batch]] = deque()
-        """The unread batches, each with the readers that have not read it, in order."""
+        """The unread batches in order, and for each batch, the readers that have not read it."""
         self._is_timed = False
         """True if a timer is running that will pass on the collected requests."""
         self._has_turn = False

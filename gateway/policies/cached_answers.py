@@ -130,7 +130,7 @@ class CachedAnswer:
 
 class AnswerStore:
     """Responses by request key. If the responses would use more than `capacity` bytes, the store evicts the least
-    recently used ones (LRU). It does not return responses that are older than `seconds` seconds."""
+    recently used ones (LRU). The cache does not return responses that are older than `seconds` seconds."""
 
     def __init__(self, capacity: int, seconds: float, clock: Callable[[], float]) -> None:
         self.capacity = capacity

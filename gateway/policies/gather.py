@@ -7,8 +7,8 @@ requests have `rows` rows in total, whichever comes first. A lone client that se
 never waits.
 
 Requests are similar if everything that the backend receives is equal except the rows (`joining.key_of`). The policy
-combines only inference requests for models that accept batches. It does not combine streams, requests that belong to a
-sequence, repeated attempts, or requests for models that are still unknown.
+combines only inference requests for models that accept batches. The policy does not combine streams, requests that
+belong to a sequence, repeated attempts, or requests for models that are still unknown.
 
 If a batch fails, the gateway sends its halves, then their halves, until it has found the failing requests, which get
 their own errors. The gateway splits a batch only if the calls can be repeated and a row could have caused the error. A

@@ -132,7 +132,7 @@ def _latest(times: Iterable[float | None]) -> float | None:
 
 
 class _AllPlaces(list[str]):
-    """The endpoints of a batch's attempts. They are also recorded for each request of the batch."""
+    """The endpoints of a batch's attempts. These steps are also recorded for each request of the batch."""
 
     def __init__(self, each: Sequence[list[str]]) -> None:
         super().__init__()

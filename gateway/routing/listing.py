@@ -206,7 +206,7 @@ class Listing:
 
 
 async def _expanded(routes: Sequence[Listed], starting: float, *, has_others: bool) -> list[tuple[Listed, ModelEntry]]:
-    """For routes with globs, return the models of their backends, each with its route.
+    """For routes with globs, return the models of their backends, with the route of each model.
 
     `has_others` is True if the complete list also contains other models."""
     globs = [route for route in routes if not route.conditions.exact and not isinstance(route.rewritten, str)]

@@ -154,7 +154,7 @@ class FairQueue(Generic[T]):
         return turn + _sooner({name: each.waiting for name, each in self._clients.items()}, client, turn) + 1
 
     def longest(self, most: int) -> list[tuple[str, int]]:
-        """Return the `most` clients with the most waiting calls, each with the number of its calls."""
+        """Return the `most` clients with the most waiting calls, and the number of each client's calls."""
         counts = ((name, each.waiting) for name, each in self._clients.items())
         return nlargest(most, counts, key=lambda count: count[1])
 

@@ -77,8 +77,8 @@ class JobReport:
 
     state: JobState
     reason: str = ""
-    """The reason for the state, in the engine's words, such as `Resources`, `NODE_FAIL` or `exit code 3`. It can be
-    empty."""
+    """The reason for the state, in the engine's words, such as `Resources`, `NODE_FAIL` or `exit code 3`. The reason
+    can be empty."""
     host: str | None = None
     """The machine on which the job runs; None if unknown."""
     ends: float | None = None

@@ -94,7 +94,7 @@ class Handshakes:
     """Limits the number of parallel TLS handshakes to `limit`.
 
     All other handshakes wait for their turn, in the order of their arrival. A handshake takes about 100 KiB of memory.
-    It is cancelled `Timeouts.handshake` seconds after the client connects."""
+    The handshake is cancelled `Timeouts.handshake` seconds after the client connects."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -5,7 +5,7 @@ from gateway.core.frozen import frozen
 
 @frozen
 class Timeouts:
-    """Time limits for clients on all transports (HTTP, gRPC, TCP), in seconds. They have no configuration keys.
+    """Time limits for clients on all transports (HTTP, gRPC, TCP), in seconds. These limits have no configuration keys.
     `Limits` in `gateway/core/protocol.py` contains the maximum sizes. The time limits do not apply to the wait for a
     reply, which deadlines and policies limit."""
 

@@ -45,8 +45,8 @@ SCRATCH_BYTES = 64 * 2**10
 _RECORD_BYTES = 16 * 2**10
 """The maximum size of one TLS record, in bytes."""
 _MOST_EARLY = 2 * _RECORD_BYTES
-"""The maximum number of bytes that a client can send before the handshake begins. This is enough for the client's first
-message, which is one record."""
+"""The maximum number of bytes that a client can send before the handshake begins. One record is enough, because the
+client's first message is one record."""
 HANDSHAKE_BYTES = 100 * 2**10
 """The approximate memory, in bytes, that a handshake takes. A TLS connection takes about the same after the
 handshake."""

@@ -23,7 +23,7 @@ class ListedKey(BaseModel):
     """An API key."""
 
     id: str
-    """The name of the key in lists, such as the output of `gateway keys`. It does not help an attacker guess the
+    """The name of the key in lists, such as the output of `gateway keys`. The id does not help an attacker guess the
     key."""
     principal: str
     state: Literal["valid", "expired", "revoked"]

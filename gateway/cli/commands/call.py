@@ -166,7 +166,7 @@ OPTIONS = {
     "call a model that streams with `stream`": "--stream shows each response",
     "add the argument `protocol`": "add --protocol NAME",
 }
-"""Advice in the Python client's error messages, each with the equivalent advice for the command."""
+"""Advice in the Python client's error messages, and the equivalent advice for the command."""
 
 
 _AS_JSON = Translate(nan="literal")

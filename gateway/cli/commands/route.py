@@ -30,7 +30,7 @@ from gateway.core.tensors import Tensor
 from gateway.tools.printed import indented_json, printable_lines
 
 Rows: TypeAlias = tuple[tuple[Protocol, str], ...]
-"""The listener's protocols, each with its path prefixes."""
+"""The listener's protocols, with their path prefixes."""
 
 _INPUT = re.compile(r"([^:]*):([A-Z0-9]+):([0-9,]*)")
 

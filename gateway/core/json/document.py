@@ -420,5 +420,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
-"""A decoder that keeps integers exact and rejects duplicate keys. It is slower than orjson, and is called only after
-orjson has checked the grammar."""
+"""A decoder that keeps integers exact and rejects duplicate keys. The function is slower than orjson, and is called
+only after orjson has checked the grammar."""

@@ -145,8 +145,8 @@ class Allowance:
     bytes), and this module needs time for each field."""
 
     BYTES = 2 * 2**20
-    """The initial number of bytes. It is twice the default of `limits.config`, because only the parameter `config` is
-    meant to be long."""
+    """The initial number of bytes. The limit is twice the default of `limits.config`, because only the parameter
+    `config` is meant to be long."""
     PER_FIELD = 32
     ALWAYS = 2 * (BYTES // (PER_FIELD + 2))
     """Size in bytes up to which every message is within the allowance, because a field takes at least two bytes."""

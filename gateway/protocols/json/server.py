@@ -225,8 +225,8 @@ class FormServer:
     def encode_end(self, request: Request) -> Message | None:
         """Return the message that ends a stream.
 
-        If the form has no end mark, the message is empty. It is still needed, because even a stream without responses
-        must send a status and headers."""
+        If the form has no end mark, the message is empty. The message is still needed, because even a stream without
+        responses must send a status and headers."""
         origin = request.origin
         assert isinstance(origin, FormMessage)
         return reply(origin.response_headers, self._stream_end, 200)

@@ -22,7 +22,7 @@ PRIORITY = "priority"
 0 means the default."""
 
 FINAL_RESPONSE = "triton_final_response"
-"""A parameter in each response that Triton streams over gRPC. It is true in the last response."""
+"""A parameter in each response that Triton streams over gRPC. The parameter is true in the last response."""
 
 
 def take_flag(parameters: dict[str, ParameterValue], key: str, what: str) -> bool | None:

@@ -2,7 +2,7 @@
 servers on HPC systems use.
 
 The gateway opens and reads the files again in every interval, because only opening a file makes an NFS client query its
-server. The gateway ignores modification times, because network file systems cache them. It does not use change
+server. The gateway ignores modification times, because network file systems cache them. This module does not use change
 notifications (inotify), because changes by other machines cause no notifications.
 """
 

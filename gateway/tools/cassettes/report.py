@@ -19,7 +19,7 @@ UNITS = {"absolute": "abs", "relative": "rel", "ulp": "ulp"}
 @frozen
 class ModelSummary:
     """The results for one model. `then` and `now` are the median latencies, in seconds, of requests with a response, in
-    the recording and in the replay. If every request failed, both are None."""
+    the recording and in the replay. Both latencies are None if every request failed."""
 
     model: str
     requests: int

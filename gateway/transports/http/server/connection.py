@@ -463,7 +463,8 @@ class _BytesAhead:
     def __init__(self) -> None:
         self.data = bytearray()
         self.error: GatewayError | None = None
-        """The error for bytes that were dropped. It ends the connection when their turn comes."""
+        """The error for bytes that were dropped. The error ends the connection when the replies before it are
+        written."""
         self.is_full = False
         """True if the connection should stop reading from the client."""
 
