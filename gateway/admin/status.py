@@ -247,7 +247,7 @@ class ConfigurationError(BaseModel):
     file: str | None = None
     line: int | None = None
     column: int | None = None
-    """`line` and `column` count from 1. Both are `null` for an error outside the file, such as an address that cannot
+    """`line` and `column` count from 1. The values are `null` for an error outside the file, such as an address that cannot
     be bound."""
     location: list[str | int] = []
     """The keys and indexes that lead to the position, such as `routes`, 1, `backend`; empty if the position is
