@@ -44,7 +44,8 @@ def connect(
 
 
 def _framing(binding: TransportBinding) -> dict[str, object]:
-    """Return the Connector arguments that determine the end of a message. Only byte streams require these arguments."""
+    """Return the Connector arguments that specify how to find the end of a message. Only byte streams require these
+    arguments."""
     match binding:
         case StreamBinding():
             return {"framing": binding.framing}

@@ -175,7 +175,7 @@ class AsyncClient:
         (`contextlib.aclosing`) ends the stream.
 
         Raises:
-            ClientError: like `infer`, possibly after some responses.
+            ClientError: in the same cases as `infer`, possibly after some responses.
         """
         with self._errors():
             request = requests.inference(
@@ -224,7 +224,7 @@ class AsyncClient:
         (Ctrl-C), has an attribute `results` with the results so far.
 
         Raises:
-            ClientError: like `infer`.
+            ClientError: in the same cases as `infer`.
             ValueError: an argument is invalid, or the `resume` file belongs to another model or to other points.
             OSError: the client cannot read or write the file.
             ModuleNotFoundError: a progress bar was requested and tqdm is not installed.
@@ -248,10 +248,10 @@ class AsyncClient:
         yielding them. Closing the generator cancels the points in flight.
 
         Raises:
-            ClientError: like `map`, after the points in flight have ended.
-            ValueError: like `map`.
-            OSError: like `map`.
-            ModuleNotFoundError: like `map`.
+            ClientError: in the same cases as `map`, after the points in flight have ended.
+            ValueError: in the same cases as `map`.
+            OSError: in the same cases as `map`.
+            ModuleNotFoundError: in the same cases as `map`.
         """
         with Window(arguments, self._seconds(arguments.timeout)) as window:
             async with aclosing(evaluations(self._calls(arguments.timeout), window)) as ended:
@@ -295,7 +295,7 @@ class AsyncClient:
         `MODEL.gradient`. The inputs and the other arguments are the same as in `infer`.
 
         Raises:
-            ClientError: like `infer`; Unsupported if the model has no gradient.
+            ClientError: in the same cases as `infer`; Unsupported if the model has no gradient.
         """
         tensors = {"sens": sens, "out_wrt": out_wrt, "in_wrt": in_wrt}
         with self._errors():
@@ -322,10 +322,11 @@ class AsyncClient:
     ) -> Array:
         """Return the Jacobian of the output at `out_wrt` with respect to the input at `in_wrt`, times `vec`. `vec` is
         as long as the input, and the result is as long as the output. The other arguments are the same as in
-        `gradient`. For protocols other than UM-Bridge, the client calls the model `MODEL.apply_jacobian`.
+        `gradient`. For protocols other than UM-Bridge, the client sends the request to the model
+        `MODEL.apply_jacobian`.
 
         Raises:
-            ClientError: like `gradient`.
+            ClientError: in the same cases as `gradient`.
         """
         tensors = {"vec": vec, "out_wrt": out_wrt, "in_wrt": in_wrt}
         with self._errors():
@@ -355,10 +356,10 @@ class AsyncClient:
         """Return the Hessian of `sens` times the output at `out_wrt`, with respect to the inputs at `in_wrt1` and
         `in_wrt2`, times `vec`. `vec` is as long as the input at `in_wrt2`, and the result is as long as the input at
         `in_wrt1`. The other arguments are the same as in `gradient`. For protocols other than UM-Bridge, the client
-        calls the model `MODEL.apply_hessian`.
+        sends the request to the model `MODEL.apply_hessian`.
 
         Raises:
-            ClientError: like `gradient`.
+            ClientError: in the same cases as `gradient`.
         """
         tensors = {"sens": sens, "vec": vec, "out_wrt": out_wrt, "in_wrt1": in_wrt1, "in_wrt2": in_wrt2}
         with self._errors():
@@ -376,7 +377,7 @@ class AsyncClient:
         client adapts inputs to them only if `trust_metadata` is set.
 
         Raises:
-            ClientError: like `infer`; Unsupported if the protocol has no metadata (MIP).
+            ClientError: in the same cases as `infer`; Unsupported if the protocol has no metadata (MIP).
         """
         signature = await self.ask(Request(Operation.METADATA, model, version), timeout=timeout)
         assert isinstance(signature, Signature)
@@ -388,7 +389,7 @@ class AsyncClient:
         version, its state and the reason for the state.
 
         Raises:
-            ClientError: like `infer`; Unsupported if the protocol or the server cannot list models.
+            ClientError: in the same cases as `infer`; Unsupported if the protocol or the server cannot list models.
         """
         models = await self.ask(Request(Operation.MODELS), timeout=timeout)
         assert isinstance(models, tuple)
@@ -399,7 +400,7 @@ class AsyncClient:
         """Return the server's name, version and extensions.
 
         Raises:
-            ClientError: like `infer`; Unsupported if the protocol does not report them.
+            ClientError: in the same cases as `infer`; Unsupported if the protocol does not report them.
         """
         info = await self.ask(Request(Operation.SERVER_METADATA), timeout=timeout)
         assert isinstance(info, ServerInfo)
@@ -431,7 +432,7 @@ class AsyncClient:
         """Send a canonical request and return the response, for programs that use the types in `core.requests`.
 
         Raises:
-            ClientError: like `infer`.
+            ClientError: in the same cases as `infer`.
         """
         seconds = self._seconds(timeout)
         server = await self._connected(seconds)
@@ -451,7 +452,7 @@ class AsyncClient:
         """Yield the responses to a canonical request.
 
         Raises:
-            ClientError: like `stream`.
+            ClientError: in the same cases as `stream`.
         """
         seconds = self._seconds(timeout)
         with self._errors():

@@ -74,7 +74,7 @@ def read_value(value: object, what: str) -> tuple[Array, bool]:
     Error messages refer to the value as `what`.
 
     Raises:
-        GatewayError: like `as_tensor`.
+        GatewayError: in the same cases as `as_tensor`.
     """
     if isinstance(value, Mapping):
         raise invalid_input(

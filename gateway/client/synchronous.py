@@ -66,7 +66,7 @@ class _LoopThread:
         """Start `coroutine`. Cancelling the future cancels the coroutine.
 
         Raises:
-            RuntimeError: like `run`.
+            RuntimeError: in the same cases as `run`.
         """
         with self._lock:
             why_not = self._why_not()

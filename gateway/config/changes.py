@@ -1,5 +1,6 @@
-"""List the differences between two configurations after a reload, for the log and for operators. The list contains key
-names and the addresses of listeners and endpoints, but no other values, because they might be secrets."""
+"""After a reload, list the differences between the old and the new configuration, for the log and for operators. The
+list contains key names and the addresses of listeners and endpoints, but no other values, because they might be
+secrets."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar

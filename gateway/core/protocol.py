@@ -643,9 +643,9 @@ def resolve_batch(protocol: Protocol, batch: str) -> tuple[str, Traits]:
 def resolve_traits(
     protocol: Protocol, batch: str, endpoints: Iterable[str], *, trust_metadata: bool = False
 ) -> tuple[str, Traits]:
-    """Return a backend's `batch` (the default if it is empty), and the Traits of a backend with these endpoints.
+    """Return `batch` (or the default if `batch` is empty) and the Traits of a backend with these endpoints.
 
-    If one of the servers has a single model, `companions` is False in the Traits. If `trust_metadata` is True, the
+    If any of the servers has only one model, `companions` is False in the Traits. If `trust_metadata` is True, the
     Traits mark the servers' metadata as reliable."""
     batch, traits = resolve_batch(protocol, batch)
     models = traits.models

@@ -142,8 +142,9 @@ async def snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str,
 async def _place(
     form: PlaygroundForm, config: Config, addresses: Mapping[str, str], host: str, wanted: Sequence[str]
 ) -> _Place:
-    """Return the request to the form's listener. If this listener serves none of the client's protocols (`wanted`),
-    return the request to another listener. `wanted` is empty if the client supports every protocol."""
+    """Return a request that is addressed to the form's listener. If this listener serves none of the client's protocols
+    (`wanted`), return a request that is addressed to another listener. `wanted` is empty if the client supports every
+    protocol."""
     if wanted and form.protocol not in wanted:
         pairs = [(each, name) for name in wanted for each in config.listeners if name in each.protocols]
         pairs.sort(key=lambda pair: pair[0].name != form.listener)

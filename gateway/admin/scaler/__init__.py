@@ -158,7 +158,7 @@ class ExternalScaler:
         after each change.
 
         Raises:
-            GatewayError: like `answer`; also NOT_FOUND if a reload has removed the backend.
+            GatewayError: in the same cases as `answer`; also NOT_FOUND if a reload has removed the backend.
         """
         async for message in messages:
             wanted = trigger(parse(ScaledObjectRef, message.body).scalerMetadata)

@@ -143,7 +143,7 @@ def string_rows(lists: Iterable[list[str]], shape: Shape) -> list[bytes]:
 
 
 class _Strings:
-    """The strings of several lists. The caller takes the strings in groups whose sizes differ from the sizes of the
+    """The strings of several lists. The caller takes the strings in groups whose sizes can differ from the sizes of the
     lists."""
 
     def __init__(self, lists: Iterable[list[str]]) -> None:

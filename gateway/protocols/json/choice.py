@@ -38,10 +38,11 @@ class Choice:
     def by_type(self, content_type: str) -> tuple[CompiledExchange, ...]:
         """Return the exchanges that can read a body with this Content-Type.
 
-        If exchanges declare exactly this type, return these exchanges. Otherwise, return the exchanges that declare a
-        range that includes the type. If the header is missing, return the exchanges for the form's default type. If the
-        form declares no default type, or the header is malformed, return the exchanges for JSON, followed by the
-        exchanges for any type. If all exchanges declare the same type, they read bodies of every type.
+        If any exchanges declare exactly this type, return those exchanges. Otherwise, return the exchanges that declare
+        a range that includes the type. If the header is missing, return the exchanges for the form's default type. If
+        the header is missing and the form declares no default type, or if the header is malformed, return the exchanges
+        for JSON, followed by the exchanges for any type. If all exchanges declare the same type, return all of them for
+        every Content-Type.
 
         Raises:
             DecodeError: the body is text in a charset other than UTF-8.

@@ -182,7 +182,7 @@ _METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")
 
 
 def parse_form(document: Mapping[str, Any]) -> Form:
-    """Return the Form in `document`, plain data with the keys that `docs/forms.md` describes.
+    """Return the Form that `document` describes. `document` is plain data with the keys that `docs/forms.md` lists.
 
     The templates of the Form remain unparsed.
 

@@ -1,4 +1,4 @@
-"""gRPC for the checks, based on grpcio, which shares no code with the gateway's own HTTP/2."""
+"""gRPC for the checks, based on grpcio, which shares no code with the gateway's own HTTP/2 implementation."""
 
 from collections.abc import Sequence
 from typing import Any

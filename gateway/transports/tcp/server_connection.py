@@ -168,8 +168,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._reader.forget()
 
     def resume_writing(self) -> None:
-        """Resume writing after the client has read most of the written data. The time limits begin again, because
-        further replies can fill the buffer before the next look at the client's progress."""
+        """Resume writing after the client has read most of the data, and restart the client's time limits: further
+        replies can fill the buffer before the gateway next measures the client's progress."""
         if self._phase is Phase.FLUSHING:
             self._phase = Phase.ANSWERING
         super().resume_writing()

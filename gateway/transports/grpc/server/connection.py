@@ -158,8 +158,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Resume writing after the client has read most of the data. The client's time limits begin again, because
-        further replies can fill the buffer before the next look at the client's progress."""
+        """Resume writing after the client has read most of the data, and forget its progress, because further replies
+        can fill the buffer before the next check."""
         self.http2.is_paused = False
         self._progress = None
         super().resume_writing()
