@@ -247,8 +247,8 @@ class ConfigurationError(BaseModel):
     file: str | None = None
     line: int | None = None
     column: int | None = None
-    """`line` and `column` count from 1. The values are `null` for an error outside the file, such as an address that cannot
-    be bound."""
+    """`line` and `column` count from 1. Both positions are `null` for an error outside the file, such as an address
+    that cannot be bound."""
     location: list[str | int] = []
     """The keys and indexes that lead to the position, such as `routes`, 1, `backend`; empty if the position is
     unknown."""

@@ -85,8 +85,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.loop = self._loop
         self.limits: Limits = site.limits
         self.peer = self.identity = ""
-        self.is_draining = False
-        self.is_stopping = False
+        self.is_draining = self.is_stopping = False
         self._is_asked_to_stop = False
         """True if the gateway has asked the client to send no more requests. The gateway asks only after the client has
         sent valid HTTP/2."""
