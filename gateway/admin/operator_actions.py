@@ -1,5 +1,5 @@
 """Changes that an operator makes to the running gateway on the admin port. `POST /drain` drains an endpoint for
-maintenance of its server, or ends the drain. `POST /cache/clear` clears the caches of the policy `cache`. `POST
+maintenance of its server, or ends the drain. `POST /cache/clear` clears the caches of the `cache` policy. `POST
 /placement` loads or unloads one model on one server of a backend with `placement`. `status` handles `POST /reload`, and
 `key_changes` handles changes of keys."""
 

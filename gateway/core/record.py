@@ -62,7 +62,7 @@ HIT: Final = "hit"
 SHARED: Final = "shared"
 MISS: Final = "miss"
 CACHE_OUTCOMES = (HIT, SHARED, MISS)
-"""The results of the policy `cache` for a call. Either the cache contains the response, or the call shares the response
+"""The results of the `cache` policy for a call. Either the cache contains the response, or the call shares the response
 to an equal call in flight, or the call goes to the backend. If a batch is split into several calls, the batch's result
 is the call result that comes last in this list."""
 
@@ -154,7 +154,7 @@ class Record(Struct, gc=False, eq=False):
     - `retries`: The number of attempts that repeat an earlier attempt, at the same endpoint or another. The cause is a
       policy, or an earlier attempt that sent nothing. If a batch is sent row by row, each row is an attempt, but not a
       retry.
-    - `cache`: The result of the policy `cache`: `hit`, `shared` or `miss`; empty without a cache. `cache_age`: For a
+    - `cache`: The result of the `cache` policy: `hit`, `shared` or `miss`; empty without a cache. `cache_age`: For a
       hit, the age of the response in seconds.
     - `losses`: The losses in translation, with CAST_ROUNDED for each rounded tensor.
 
@@ -301,7 +301,7 @@ class Record(Struct, gc=False, eq=False):
             note(self, "queue", seconds).facts = {"backend": backend, "place": place}
 
     def cached(self, outcome: str, age: float) -> None:
-        """Record the result of the policy `cache` (`miss`, `shared` or `hit`), and the age of the response. If the
+        """Record the result of the `cache` policy (`miss`, `shared` or `hit`), and the age of the response. If the
         record already has a result, keep the result that comes later in CACHE_OUTCOMES."""
         if not self.cache or CACHE_OUTCOMES.index(outcome) >= CACHE_OUTCOMES.index(self.cache):
             self.cache, self.cache_age = outcome, max(self.cache_age, age)

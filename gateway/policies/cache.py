@@ -39,7 +39,7 @@ from gateway.policies.shared_server import SharedServer
 METRICS = (
     StateMetric(
         "gateway_cache_calls_total", "counter", ("owner", "outcome"),
-        "Calls of a policy `cache`, by outcome: hit (stored response), shared (with an equal call in flight) or miss.",
+        "Calls of a `cache` policy, by outcome: hit (stored response), shared (with an equal call in flight) or miss.",
         {"hit": "hits", "shared": "shared", "miss": "misses"},
     ),
     StateMetric(
@@ -147,7 +147,7 @@ class SharedCall:
 
 
 class Cache(PolicyState):
-    """The state of a policy `cache`: stored responses, and calls in flight."""
+    """The state of a `cache` policy: stored responses, and calls in flight."""
 
     keeps_answers = True
 

@@ -295,7 +295,7 @@ class CircuitBreaker(PolicyState):
         return request.deadline is not None and self._clock() >= request.deadline - _SLACK
 
     def _had_fair_time(self, request: Request, began: float) -> bool:
-        """Return True if the call ran for half of the limit of an outer policy `timeout` or, without a limit, for
+        """Return True if the call ran for half of the limit of an outer `timeout` policy or, without a limit, for
         FAIR_SECONDS."""
         limit = request.time_limit
         return self._clock() - began >= (FAIR_SECONDS if limit is None else limit / 2)

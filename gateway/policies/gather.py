@@ -75,7 +75,7 @@ _TEXT_BYTES = 8
 METRICS = (
     StateMetric(
         "gateway_gather_requests_total", "counter", ("backend", "outcome"),
-        "Requests of a policy `gather`, by outcome: `joined` with others, or sent `alone`.",
+        "Requests of a `gather` policy, by outcome: `joined` with others, or sent `alone`.",
         {"joined": "joined", "alone": "alone"},
     ),
     StateMetric(

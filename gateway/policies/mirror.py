@@ -360,7 +360,7 @@ state = ShownStates(Mirror)
 METRICS = (
     StateMetric(
         "gateway_mirror_requests_total", "counter", ("route", "backend", "outcome"),
-        "Requests selected by a policy `mirror`, by outcome: equal, different, failed or dropped.",
+        "Requests selected by a `mirror` policy, by outcome: equal, different, failed or dropped.",
         {outcome.value: outcome.value for outcome in MirrorOutcome},
     ),
     StateMetric(

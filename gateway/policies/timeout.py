@@ -32,7 +32,7 @@ class Settings(Documented):
     response."""
     per_try: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Maximum duration of one attempt at an endpoint, in seconds; at most `seconds`. For a stream: the maximum wait for
-    the first response. If an attempt takes longer, the policy `retry` can make another attempt."""
+    the first response. If an attempt takes longer, the `retry` policy can make another attempt."""
 
     @field_validator("per_try")
     @classmethod

@@ -1,5 +1,5 @@
-"""Chooses the endpoint for a call, for `slots`: the endpoint that the strategy selects, or another one if this endpoint
-is down.
+"""Chooses the endpoint of a call on behalf of `slots`: the endpoint that the strategy selects, or another one if the
+selected endpoint is down.
 
 Endpoints that are down are left out, up to a maximum fraction of all endpoints. If more endpoints are down, the ones
 that failed least recently still receive calls. All endpoints can be left out only if the fraction is 1; in this case,

@@ -61,7 +61,7 @@ class Drain:
 
 
 CLIENT_SECONDS = 1.0
-"""Minimum time, in seconds, that a call without a policy `timeout` must have waited at an endpoint before its failure
+"""Minimum time, in seconds, that a call without a `timeout` policy must have waited at an endpoint before its failure
 counts against the endpoint."""
 _SLACK = 0.01
 """The maximum time by which a timer can fire early, in seconds."""

@@ -117,8 +117,8 @@ def start_time(pid: int) -> str:
 
 
 def descendants() -> list[int]:
-    """Return all descendants of this process, including processes whose parents are gone, because this process is their
-    subreaper."""
+    """Return all descendants of this process. They include processes whose parents have exited, because this process is
+    their subreaper."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         fields = _stat(int(entry)) if entry.isdecimal() else []

@@ -64,15 +64,15 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
         "the number of concurrent calls.",
     ),
     Reason.RATE_LIMITED: ReasonExplanation(
-        "The client, or all clients that share the limit, sent more requests than the policy `rate_limit` allows.",
+        "The client, or all clients that share the limit, sent more requests than the `rate_limit` policy allows.",
         "Wait for the number of seconds in the response header `Retry-After`; see rate_limit.",
     ),
     Reason.CIRCUIT_OPEN: ReasonExplanation(
-        "The model failed too often, so the policy `circuit_breaker` rejects its calls for several seconds.",
+        "The model failed too often, so the `circuit_breaker` policy rejects its calls for several seconds.",
         "Check the server's log; see circuit_breaker.",
     ),
     Reason.TIMEOUT: ReasonExplanation(
-        "No response arrived before the client's deadline, or before the deadline of the policy `timeout`.",
+        "No response arrived before the client's deadline, or before the deadline of the `timeout` policy.",
         "Read the message in the response, which contains the deadline. Check the endpoints' `last_error`, and the "
         "duration of the model's calls.",
     ),

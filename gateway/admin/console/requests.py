@@ -70,7 +70,7 @@ class ListedRequest(BaseModel):
     code: int
     """The response status in the client's protocol; 0 if the protocol has no status codes."""
     cache: str
-    """The result of the policy `cache`: `hit`, `shared` or `miss`; empty if the policy did not handle the request."""
+    """The result of the `cache` policy: `hit`, `shared` or `miss`; empty if the policy did not handle the request."""
     read_for: str
     """The reason why the gateway decoded the request's content, such as `translate.cast`; `nothing` if it did not
     decode the content; empty if no route matched."""

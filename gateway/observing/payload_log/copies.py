@@ -44,7 +44,8 @@ class CopyBounds:
     hide: tuple[str, ...] = ()
 
     def hides(self, *names: str) -> bool:
-        """Return True if the tensor or parameter with these names (its own and alternative ones) must stay hidden."""
+        """Return True if the tensor or parameter with these names (its own name and any alternative names) must stay
+        hidden."""
         return any(fnmatchcase(name, glob) for glob in self.hide for name in names)
 
 

@@ -1,4 +1,4 @@
-"""Defines the messages, methods and tensors of `grps.proto` as Python values, shared by all transports, and the
+"""Defines, as Python values, the messages, methods and tensors of `grps.proto`, which all transports share, and the
 messages of brpc's `baidu_std.proto`. `protos/generate.py` compiles both files to `descriptors.binpb`.
 """
 

@@ -186,7 +186,7 @@ def write_results(
 ) -> tuple[bytes, ...]:
     """Return a MultiInferenceResponse in parts.
 
-    For several tasks, the name of each of the `outputs` begins with its task's prefix.
+    If there are several tasks, the name of each output begins with the prefix of its task.
 
     Raises:
         GatewayError: the errors of `_write_result` and `write_spec`.

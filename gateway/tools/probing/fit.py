@@ -70,7 +70,7 @@ def wrong_version(version: str, model: FoundModel, *, is_rewritten: bool) -> Mis
 def of_gather(
     model: str, signature: Signature | None, most: int | None, settings: gather.Settings, rows: Rows
 ) -> Misfit | None:
-    """Return the warning for a model for which the policy `gather` has no effect or builds smaller batches than
+    """Return the warning for a model for which the `gather` policy has no effect or builds smaller batches than
     configured. `most` is the max_batch_size that the server reports."""
     if most and settings.rows > most:
         text = (

@@ -116,7 +116,7 @@ def encode_statistics(answer: Answer, request: Request, translate: Translate) ->
 
 
 def encode_done(kind: ProtobufClass, answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to a load or an unload, which is an empty message of this `kind`."""
+    """Return the response to a load or unload request: an empty message of this `kind`."""
     return protobuf_reply(kind())
 
 

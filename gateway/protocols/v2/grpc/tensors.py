@@ -312,7 +312,7 @@ def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Te
 
 
 def write_typed(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> Parts:
-    """Return the message of `head` and `tensors` with typed data in each entry.
+    """Return the message built from `head` and `tensors`, with typed data in each entry.
 
     Raises:
         GatewayError: the errors of `write_inference`; INVALID_ARGUMENT if a tensor is FP16 or BF16, because these
