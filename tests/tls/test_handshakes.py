@@ -4,7 +4,7 @@ import asyncio
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 
 import pytest
@@ -87,7 +87,11 @@ async def test_a_client_that_says_nothing_counts_as_a_connection_and_is_closed(f
         assert await other.read() == b""  # one too many: closed at once
         assert listener.refused_connections == 1
         assert await reader.read() == b""
-        assert await ask(port(listener), files.trusting(), HELLO) == (200, b"GET /hello []")
+        async with asyncio.timeout(GENEROUS):
+            while True:
+                with suppress(OSError, asyncio.IncompleteReadError):  # a busy machine's handshake can take 0.05 s too
+                    assert await ask(port(listener), files.trusting(), HELLO) == (200, b"GET /hello []")
+                    break
         writer.close()
         second.close()
 
