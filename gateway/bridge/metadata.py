@@ -60,9 +60,9 @@ class ModelMetadata:
         return request.operation in await self._operations(self._rewrite.key(request))
 
     async def _operations(self, key: Key) -> frozenset[Operation]:
-        """Return the operations that clients can use. These are the operations that the model claims, with one
-        exception: inference is added if the route combines a stream into one response, and removed if the client's
-        protocol cannot carry one of the model's tensors."""
+        """Return the operations that clients can use. These are the operations that the model claims, except inference.
+        Inference is added if the route combines a stream into one response, and removed if the client's protocol cannot
+        carry one of the model's tensors."""
         claimed = await self._signatures.operations(key)
         if Operation.STREAM in claimed and self._settings.stream != "error" and self._backend.responses is not None:
             claimed |= {Operation.INFER}

@@ -27,8 +27,7 @@ class Timeouts:
     """The maximum time between two messages.
 
     If a client multiplexes requests, its connection can be idle without a limit after the first request. brpc requires
-    this, because brpc servers never close an idle connection, and brpc clients fail calls for 3 s after a connection
-    closes."""
+    this: brpc servers never close an idle connection, and brpc clients fail calls for 3 s after a connection closes."""
     write: float = 30.0
     """The maximum time in which the client reads no byte of its reply."""
     grace: float = 1.0

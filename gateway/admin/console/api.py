@@ -336,8 +336,8 @@ def _add_graphs(app: FastAPI, state: GatewayState) -> None:
 def _add_placement(app: FastAPI, state: GatewayState, clock: Callable[[], float]) -> None:
     @app.get("/api/placement", summary="The models of each server", response_model=placement.PlacementTables)
     async def read_placement(request: Request) -> Response:
-        """For each backend with `placement`, a table of models by server: the servers that have loaded a model, are
-        loading it, or could not load it, and the number of the model's calls since the gateway started."""
+        """For each backend with `placement`, a table of models by server. It shows the servers that have loaded a
+        model, are loading it, or could not load it, and the number of the model's calls since the gateway started."""
         found = placement.snapshots(state.assembly.backends, clock())
         tables = await asyncio.to_thread(lambda: placement.tables(found).model_dump(mode="json"))
         return _reply(request, tables)

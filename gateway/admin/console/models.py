@@ -312,8 +312,8 @@ class DrawnGraph(BaseModel):
 
 
 class CountedCalls(BaseModel):
-    """The calls of one step since the configuration was last loaded: the numbers of completed calls, of failed calls,
-    and of calls cancelled because the client disconnected or another step failed, and the total duration in seconds."""
+    """The calls of one step since the configuration was last loaded: the numbers of completed, failed and cancelled
+    calls, and the total duration in seconds. A call is cancelled if the client disconnects or another step fails."""
 
     calls: int
     errors: int

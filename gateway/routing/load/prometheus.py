@@ -20,7 +20,7 @@ summed over all models and versions:
 | `nv_gpu_utilization` | gauge, for every GPU | the fraction of time in which the GPU was busy, 0 to 1 |
 
 Work is the total duration minus the time in the queue. Between two pages, the work divided by the number of answered
-requests is the time per call, and the work divided by the elapsed time is the number of calls that ran in parallel
+requests is the time per call. The work divided by the elapsed time is the number of calls that ran in parallel
 (Little's law).
 
 The load is the number of pending plus running calls. The number of running calls is the maximum of three values: the
