@@ -47,7 +47,7 @@ class HostCheck:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Handle one ASGI connection."""
-        if scope["type"] != "http":
+        if scope["type"] != "http":  # the application has no WebSocket routes, and refuses these connections itself
             await self._application(scope, receive, send)
             return
         headers: RawHeaders = scope["headers"]
@@ -79,10 +79,11 @@ def _why_of_another_page(method: str, headers: RawHeaders, scheme: str = "") -> 
     it changes nothing, and can come from a link."""
     found = dict(headers)
     origin = found.get(b"origin")
-    of, mark, host = (b"", b"://", b"") if origin is None else origin.lower().partition(b"://")
-    is_own = mark and host == found.get(b"host", b"").lower() and scheme in ("", of.decode("latin-1"))
-    if origin is not None and not is_own:
-        return "the request's Origin is another host; use the gateway's own pages"
+    if origin is not None:
+        origin_scheme, separator, origin_host = origin.lower().partition(b"://")
+        is_own_host = bool(separator) and origin_host == found.get(b"host", b"").lower()
+        if not is_own_host or scheme not in ("", origin_scheme.decode("latin-1")):
+            return "the request's Origin is another host; use the gateway's own pages"
     if method not in ("GET", "HEAD") and found.get(b"sec-fetch-site", b"none").lower() not in _OWN_SITES:
         return "the request's Sec-Fetch-Site is another web page; use the gateway's own pages"
     return ""

@@ -1,6 +1,9 @@
-"""Finds the installed protocols, policies and transports by scanning their packages.
+"""Finds the installed protocols, policies and transports by scanning their packages. The commands, the client and the
+rest of this package call it.
 
-To add a protocol, policy or transport, put its files in the right folder. You do not need to update a list.
+To add a protocol, policy or transport, put its files in the right folder. You do not need to update a list. A
+protocol's package has `PROTOCOLS`, and can have a module `openapi` with a function `describe`. A policy's module has
+POLICY_ATTRIBUTES, and can have `METRICS`.
 """
 
 import inspect
@@ -122,7 +125,7 @@ def scan_protocols(package: ModuleType) -> dict[str, Protocol]:
 
 
 def scan_policies(package: ModuleType) -> dict[str, PolicyModule]:
-    """Return the policies in `package`, by name. A module with `Settings` is a policy.
+    """Return the policies in `package`, by name. A module with one of POLICY_ATTRIBUTES is a policy.
 
     Raises:
         IncompletePolicyError: a policy does not have all of POLICY_ATTRIBUTES.

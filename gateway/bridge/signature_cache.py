@@ -123,6 +123,8 @@ class SignatureCache:
         entry = self._kept.get(compact)
         if entry is not None and key not in self._fetching:
             if self._is_confirmed(entry):
+                # The signature is the backend's current one, but the request might have been converted for an earlier
+                # one, unless an error or a report has expired it since.
                 return entry.until > self._clock()
             self._kept[compact] = replace(entry, asked=self._clock())
         try:
@@ -171,10 +173,10 @@ class SignatureCache:
         finally:
             self._callers[fetch] -= 1
             if self._callers[fetch]:
-                self._count_joined(-1)
+                self._count_joined(-1)  # whoever leaves, one caller fewer waits for somebody else's query
             else:
                 del self._callers[fetch]
-            del fetch  # as in `outlived_by`
+            del fetch  # a task with an exception refers to this frame, which would keep the task alive
 
     async def streams_only(self, key: Key) -> bool:
         """Return True if, according to the model's configuration, the model responds to each request with a stream.
@@ -198,8 +200,9 @@ class SignatureCache:
             assert isinstance(config, Mapping)
             signature = replace(signature, operations=_with_streams(signature.operations, config))
             entry = self._kept.get(_compact(key))
-            if entry is not None:
-                self._kept[_compact(key)] = replace(entry, signature=signature)
+            if entry is not None:  # possibly with a newer signature
+                operations = _with_streams(entry.signature.operations, config)
+                self._kept[_compact(key)] = replace(entry, signature=replace(entry.signature, operations=operations))
         return Operation.INFER not in signature.operations
 
     async def ask_optional(self, key: Key) -> None:
@@ -236,7 +239,8 @@ class SignatureCache:
             self._fetching.pop(key)
 
     def drop_all(self) -> None:
-        """Drop all signatures."""
+        """Drop all signatures, because a server is back. The results of queries in progress are still stored, because
+        they usually come from this server."""
         self._kept.clear()
 
     async def _fetch(self, key: Key) -> Signature:
@@ -250,7 +254,8 @@ class SignatureCache:
         return shapes.as_batches(signature) if self._traits.wire.points else signature
 
     def _fetched(self, key: Key, fetch: "asyncio.Task[Signature]") -> None:
-        """Store the signature, unless `drop` was called during the query."""
+        """Store the signature, unless `drop` was called during the query. An equal signature keeps its expiry time, so
+        the model's configuration (`streams_only`, `ask_optional`) is also queried again after a minute."""
         if self._fetching.get(key) is not fetch:
             return
         del self._fetching[key]

@@ -119,7 +119,7 @@ def _loaded_by_two(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 continue  # another check reports it
             other = seen.setdefault(place, key)
             if other != key:
-                text = f"backend {other!r} also loads models on {{value}}, so both together could exceed its capacity"
+                text = f"backend {other!r} also loads models on {VALUE}, so both together could exceed its capacity"
                 yield Finding(("backends", key, "endpoints", at, "address"), f"{text}; use one backend for both")
 
 

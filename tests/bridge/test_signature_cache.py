@@ -1,6 +1,7 @@
 """What is remembered of a backend's models, and for how long."""
 
 import asyncio
+from dataclasses import replace
 from sys import getrefcount
 
 import pytest
@@ -241,3 +242,26 @@ async def test_a_long_config_is_told_to_the_backend_and_not_held_on_to(
     assert signatures.kept(("m", "", config)) is MODEL
     assert signatures.kept(("m", "", config.replace("mesh", "time"))) is None
     assert getrefcount(config) == uses
+
+
+async def test_a_newer_signature_survives_the_answer_about_streams(backend: Backend, clock: Clock) -> None:
+    """The model has changed between the two questions."""
+    traits = replace(TENSORS.traits, servers=replace(TENSORS.traits.servers, extensions={Operation.CONFIG: "config"}))
+    signatures = SignatureCache(backend, traits, clock)
+    await fetch(signatures, backend)
+    about_streams = asyncio.ensure_future(signatures.streams_only(KEY))
+    await settle()
+    assert backend.asked[-1].operation is Operation.CONFIG
+    config = backend.answers[-1]
+    signatures.drop("m")
+    later = asyncio.ensure_future(signatures.get(KEY))
+    await settle()
+    newer = signature(spec("z", -1, 3), gives=(spec("y", -1, 1),))
+    backend.answers[-1].set_result(newer)
+    await later
+    config.set_result({"model_transaction_policy": {"decoupled": True}})  # type: ignore[arg-type]
+    assert await about_streams
+    kept = signatures.kept(KEY)
+    assert kept is not None
+    assert kept.inputs == newer.inputs
+    assert Operation.STREAM in kept.operations

@@ -8,9 +8,8 @@ FRAMES = 32
 TURN = 0.002
 """Number of seconds after which a connection that has more frames to process lets other connections run."""
 SHORT_TURN = 0.0005
-"""Same as TURN, for a connection that currently has no more frames to process.
-
-Without this pause, uvloop would receive data for the same connection up to 32 times in a row."""
+"""Number of seconds after which a connection that has processed all of its received frames lets other connections run
+before it receives more data. Otherwise, uvloop would receive data for the same connection up to 32 times in a row."""
 
 TOGETHER = 16
 """Maximum number of requests or replies that one write combines. Combining saves time, because one write to a socket

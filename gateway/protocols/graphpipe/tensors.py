@@ -18,7 +18,8 @@ _MAX_SIZE = 2**63 - 1
 _COPY_UP_TO = 256
 """Maximum size of data that is copied out of the message, in bytes. A view itself takes 200 bytes."""
 _STRING_OVERHEAD = 8
-"""Overhead of a string (an offset and a length), in bytes."""
+"""Approximate overhead of a string in the message, in addition to its 4-byte length in the raw form of BYTES: an
+offset, and up to 4 bytes of padding."""
 
 TensorHeader: TypeAlias = tuple[int, Shape, int, int]
 """The part of a tensor before its data: the type number, the shape, the number of elements in the data vector, and the
@@ -91,7 +92,8 @@ def parsed_size(message: Message) -> int:
     """Return the number of bytes of a message that must be parsed: all bytes except the numbers of its tensors.
     `core.offload` uses this number to decide whether to do the work in a thread.
 
-    The entire body counts if the message contains strings, errors, or more than _MAX_CHECKED tensors or names."""
+    The entire body counts if the message contains strings, errors, or more than _MAX_CHECKED tensors or names, if it
+    has no tensors, or if it cannot be decoded."""
     try:
         root = Flatbuffer(message.body).root()
         size = _response_size(root) if message.status else _request_size(root)

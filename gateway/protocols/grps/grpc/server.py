@@ -1,4 +1,5 @@
-"""Converts grps messages over gRPC to canonical Requests, and Answers to responses (client side)."""
+"""Converts grps messages over gRPC to canonical Requests, and Answers to responses: the gateway is the server of its
+clients. The package's Protocol refers to these functions."""
 
 from gateway.core.errors import GatewayError, error_fields
 from gateway.core.messages import NO_HEADERS, Headers, Message, reply

@@ -42,9 +42,10 @@ class ReplyHeadCache:
     def __init__(self) -> None:
         self._known: dict[bytes, ReplyHead] = {}
         self._length_spelling = b"\r\nContent-Length: "
-        """The beginning of the line with the Content-Length, in the endpoint's spelling."""
+        """The beginning of the line with the Content-Length, in the spelling of the head that was added last. `find`
+        does not find heads with another spelling, which is rare: an endpoint has one spelling."""
         # The head that was found last. The next head is often the same, and a comparison costs a third of a lookup.
-        self._last_bytes = _END_OF_HEAD
+        self._last_bytes = _END_OF_HEAD  # no reply begins with it, so `find` does not return `_last` before it is set
         self._last: ReplyHead | None = None
 
     def __len__(self) -> int:
