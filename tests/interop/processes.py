@@ -228,20 +228,19 @@ _ABORTED_AT_START = "boost::interprocess::lock_exception"
 
 def start_triton(folder: Path, *options: str, models: Iterable[Model | Ensemble] = TABLE) -> Triton:
     """The real Triton with these models, ready; `options` of its command line are added."""
-    models = tuple(models)
+    repository = write_repository(folder / "repository", models)
     for _ in range(_TRITON_STARTS - 1):
         try:
-            return _start_triton(folder, options, models)
+            return _start_triton(folder, options, repository)
         except ProcessError as error:
             if _ABORTED_AT_START not in str(error):
                 raise
-    return _start_triton(folder, options, models)
+    return _start_triton(folder, options, repository)
 
 
-def _start_triton(folder: Path, options: Sequence[str], models: Iterable[Model | Ensemble]) -> Triton:
+def _start_triton(folder: Path, options: Sequence[str], repository: Path) -> Triton:
     home = require("triton")
     http, grpc = free_port(), free_port()
-    repository = write_repository(folder / "repository", models)
     memory = f"triton_{os.getpid()}_{http}_"
     command = triton_command(home, repository, http, grpc, memory)
     process = Process([*command, *options], folder, triton_environment(home))
