@@ -18,7 +18,7 @@ machine."""
 SHOWN = 60
 STRINGS, STRINGS_SECONDS = 1_000_000, 0.08
 """A number of new strings, and the time that a quiet machine takes to make them, in seconds."""
-FRESH, FRESH_SECONDS = 2**28, 0.1
+FRESH, FRESH_SECONDS = 2**28, 0.06
 """A number of bytes, and the time that a quiet machine takes to fill as much fresh memory, in seconds."""
 SLOWEST = 4.0
 
