@@ -16,28 +16,26 @@ STALL = 0.25
 """Maximum time in seconds for which the event loop can be blocked. The aim is 0.1; the rest allows for a busy
 machine."""
 SHOWN = 60
-STRINGS, STRINGS_SECONDS = 1_000_000, 0.08
-"""A number of new strings, and the time that a quiet machine takes to make them, in seconds."""
 FRESH, FRESH_SECONDS = 2**28, 0.06
-"""A number of bytes, and the time that a quiet machine takes to fill as much fresh memory, in seconds."""
+"""A number of bytes, and an estimate of the time in which an ordinary machine fills as much fresh memory, in seconds."""
 SLOWEST = 4.0
 
 
 def slowness() -> float:
-    """Return how many times longer than a quiet machine this machine takes for new objects and fresh memory, which the
-    stalls of large messages consist of: from 1 to SLOWEST. A virtual machine whose host has taken back its free memory
-    takes ten times as long for each new page."""
+    """Return how many times longer than an ordinary machine this machine takes to fill fresh memory: from 1 to SLOWEST.
+
+    A large message is copied in single steps that no other thread can interrupt. On a virtual machine whose host has
+    taken back its free memory, new pages cost ten times as much (6 ms per MiB were seen)."""
     begun = time.perf_counter()
     bytearray(b"1") * FRESH
-    filled = time.perf_counter()
-    [str(number) for number in range(STRINGS)]
-    made = time.perf_counter()
-    return min(max(1.0, (filled - begun) / FRESH_SECONDS, (made - filled) / STRINGS_SECONDS), SLOWEST)
+    return min(max(1.0, (time.perf_counter() - begun) / FRESH_SECONDS), SLOWEST)
 
 
-def stalls(gateway: Attacked, attack: Attack, figure: Figure, most: float = STALL) -> float:
-    """Return the longest stall under an attack, in seconds of a quiet machine (see `slowness`): of several tries the
-    first below `most`, or else the best, because other work uses the machine."""
+def stalls(
+    gateway: Attacked, attack: Attack, figure: Figure, most: float = STALL, slow: Callable[[], float] = lambda: 1.0
+) -> float:
+    """Return the longest stall under an attack, in seconds, divided by what `slow` returns after the attack: of several
+    tries the first below `most`, or else the best, because other work uses the machine."""
     best = 60.0
     for _ in range(TRIES):
         gateway.look()
@@ -45,7 +43,7 @@ def stalls(gateway: Attacked, attack: Attack, figure: Figure, most: float = STAL
         begun, spent = time.perf_counter(), gateway.cpu
         came = attack(gateway)
         took, cpu = time.perf_counter() - begun, gateway.cpu - spent
-        slower = slowness()
+        slower = slow()
         seen, beside = gateway.look(), gateway.beside()
         stall = (
             f"stall {1e3 * seen.stall:.0f} ms ({1e3 * seen.wall:.0f} by the clock; machine {slower:.1f} times slower)"
