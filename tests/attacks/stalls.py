@@ -17,7 +17,7 @@ STALL = 0.25
 machine."""
 SHOWN = 60
 FRESH, FRESH_SECONDS = 2**28, 0.06
-"""A number of bytes, and an estimate of the time in which an ordinary machine fills as much fresh memory, in seconds."""
+"""A number of bytes, and an estimate of the seconds in which an ordinary machine fills as much fresh memory."""
 SLOWEST = 4.0
 
 
