@@ -9,6 +9,7 @@ strings.
 """
 
 import re
+from io import BytesIO
 from itertools import chain
 from typing import Any
 
@@ -57,17 +58,16 @@ class Strings:
         self._values = values
         self._depth = 0
         self._containers = 0
-        pieces: list[bytes] = []
-        structure: list[bytes] = []
+        # BytesIO grows in steps, and returns its value without a copy. No other thread could run during a large join.
+        strings, structure = BytesIO(), BytesIO()
         at = text.start
         while at < text.end:
             end = _piece_end(text, at)
             raw, between = self._take(text.body[at:end], first=at == text.start, last=end == text.end)
-            pieces.append(raw)
-            structure.append(between)
+            strings.write(raw)
+            structure.write(between if at == text.start else b"," + between)
             at = end + 1
-        self.raw = b"".join(pieces)
-        self.structure = b",".join(structure)
+        self.raw, self.structure = strings.getvalue(), structure.getvalue()
 
     def _take(self, piece: bytes, first: bool, last: bool) -> tuple[bytes, bytes]:
         """Return a piece's strings in the raw format, and the brackets and commas around them."""

@@ -18,7 +18,7 @@ from gateway.core.errors import DecodeError
 from gateway.core.json.arrays import Array, ArrayForm, read_array
 from gateway.core.json.bulk_numbers import BLANKS, MAX_DEPTH, Numbers, Text
 from gateway.core.json.document import LARGE, AllBut, Json, Walk, Wanted, read_document
-from gateway.core.messages import Buffer
+from gateway.core.messages import Buffer, as_bytes
 
 _SMALL = 8192
 """Maximum size of a document that `small` reads, in bytes.
@@ -46,7 +46,7 @@ def read(
         DecodeError: the body is not a JSON object, or contains something that the package rejects. The message contains
             the position.
     """
-    text = (body if isinstance(body, bytes) else bytes(body)).removeprefix(BOM_UTF8)
+    text = (body if isinstance(body, bytes) else as_bytes(body)).removeprefix(BOM_UTF8)
     if not text or text.isspace():
         raise DecodeError("empty body, expected a JSON object")
     wanted = Wanted(arrays, level)

@@ -16,7 +16,7 @@ from gateway.core.datatypes import BYTES, Kind
 from gateway.core.errors import DecodeError, ElementError, GatewayError, invalid_input
 from gateway.core.frozen import replace
 from gateway.core.json.writing import REFUSED
-from gateway.core.messages import Buffer, Headers
+from gateway.core.messages import Buffer, Headers, as_bytes
 from gateway.core.models import TensorSpec
 from gateway.core.protocol import Limits
 from gateway.core.tensors import Shape, Tensor
@@ -134,7 +134,7 @@ class JsonBody(MessageBody):
 
     def to_json(self, body: Buffer, headers: Headers, limits: Limits) -> bytes:
         """Return the JSON text of a body."""
-        return (body if isinstance(body, bytes) else bytes(body)).removeprefix(BOM_UTF8)
+        return (body if isinstance(body, bytes) else as_bytes(body)).removeprefix(BOM_UTF8)
 
     def from_json(self, parts: tuple[bytes, ...]) -> tuple[Buffer, ...]:
         """Return the body for a JSON text."""

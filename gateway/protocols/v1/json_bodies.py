@@ -25,7 +25,7 @@ from gateway.core.frozen import frozen, replace
 from gateway.core.json import INT64_MAX, MAX_DEPTH, Array, ArrayForm, Json, TypedReader, array, read, write
 from gateway.core.json.contents import untyped_numbers
 from gateway.core.json.document import AllBut
-from gateway.core.messages import Buffer
+from gateway.core.messages import Buffer, as_bytes
 from gateway.core.requests import Translate
 from gateway.core.tensors import Tensor
 from gateway.protocols.v1 import b64
@@ -66,7 +66,7 @@ def read_body(raw: Buffer, keys: BodyKeys, limit: int, *, any_json: bool) -> Bod
         DecodeError: the body is not JSON, contains both tensor keys or none of them, or contains a value that is not a
             tensor.
     """
-    text = raw if isinstance(raw, bytes) else bytes(raw)
+    text = raw if isinstance(raw, bytes) else as_bytes(raw)
     try:
         marked = b64.mark(text)
         body = _read_arrays(marked, keys, limit, b64.decode_marked if marked is not text else _unchanged)

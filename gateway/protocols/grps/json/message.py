@@ -19,7 +19,7 @@ from gateway.core import bytes_elements, json
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.json import CUT_FROM, Text, TypedReader, array, packed
-from gateway.core.messages import Buffer
+from gateway.core.messages import Buffer, as_bytes
 from gateway.core.protocol import Limits
 from gateway.core.tensors import Tensor
 from gateway.protocols.grps import payload
@@ -67,7 +67,7 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
             dtype and shape is also an error.
         GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit.
     """
-    body = body if isinstance(body, bytes) else bytes(body)
+    body = body if isinstance(body, bytes) else as_bytes(body)
     grps = read_by_type(body, limits)
     if grps is not None:
         return grps

@@ -10,7 +10,7 @@ JSON as an octet-stream.
 from functools import lru_cache
 
 from gateway.core.errors import DecodeError
-from gateway.core.messages import Buffer, Headers, Message
+from gateway.core.messages import Buffer, Headers, Message, as_bytes
 
 HEADER_LENGTH = "inference-header-content-length"
 HEADER_LENGTH_FIELD = HEADER_LENGTH.encode()
@@ -58,9 +58,9 @@ def split_body(message: Message) -> tuple[bytes, Buffer]:
     body = message.body
     length = message.headers.first.get(HEADER_LENGTH_FIELD)
     if length is None:
-        return bytes(body), b""
+        return body if isinstance(body, bytes) else as_bytes(body), b""
     end = header_length(length, len(body))
-    return bytes(body[:end]), memoryview(body)[end:]
+    return as_bytes(memoryview(body)[:end]), memoryview(body)[end:]
 
 
 _LONGEST_SEARCHED = 2**20
