@@ -10,6 +10,7 @@ from struct import Struct, error, iter_unpack
 import numpy as np
 
 from gateway.core.errors import DecodeError
+from gateway.core.messages import as_bytes
 
 _LENGTH = Struct("<I")
 
@@ -32,10 +33,9 @@ def pack(elements: Iterable[bytes]) -> bytes:
     return bytes(packed)
 
 
-def packed_pieces(element: Iterable[bytes]) -> bytes:
-    """Join the pieces of one element, and return the element in the raw format."""
-    pieces = tuple(element)
-    return b"".join((_LENGTH.pack(sum(map(len, pieces))), *pieces))
+def length_prefix(size: int) -> bytes:
+    """Return the bytes before an element of `size` bytes."""
+    return _LENGTH.pack(size)
 
 
 def unpack(data: bytes | bytearray | memoryview) -> list[bytes]:
@@ -63,7 +63,7 @@ def pieces(data: bytes | bytearray | memoryview) -> Iterator[list[bytes]]:
             yield list(chain.from_iterable(iter_unpack(f"<4x{common}s", view[at : at + step])))
         return
     # slicing bytes costs half as much as copying each element out of a memoryview
-    whole = bytes(data)
+    whole = as_bytes(data)
     end, at, found = len(whole), 0, 0
     length = _LENGTH.unpack_from
     while at < end:

@@ -17,7 +17,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.tensors import Tensor
 from tests.attacks.attacked import MIB, Attacked
 from tests.attacks.clients import Brpc, GrpcGzip, Http, Mip, infer, message, post
-from tests.attacks.stalls import STALL, Attack, Figure, once, slowness, stalls
+from tests.attacks.stalls import STALL, Attack, Figure, once, stalls
 from tests.core.http2 import by_hand as http2
 
 SIZE = 60 * MIB
@@ -213,4 +213,4 @@ def test_heads_of_many_fields_are_read_in_short_turns(shared: Attacked, name: st
 @pytest.mark.alone
 @pytest.mark.parametrize("name", LARGE_ATTACKS)
 def test_large_messages_do_not_stop_the_loop(shared: Attacked, name: str, figure: Figure) -> None:
-    assert stalls(shared, LARGE_ATTACKS[name], figure, slow=slowness) < STALL
+    assert stalls(shared, LARGE_ATTACKS[name], figure) < STALL

@@ -3,6 +3,7 @@ determines the array's shape."""
 
 import re
 from enum import Enum
+from io import BytesIO
 from math import prod
 
 from msgspec import Struct
@@ -141,11 +142,10 @@ def _structure(text: Text) -> bytes:
     """Return the brackets and commas of a text without strings."""
     if text.end - text.start <= _PIECE:
         return text.bytes.translate(None, _NOT_STRUCTURE)
-    pieces = (
-        text.body[at : min(at + _PIECE, text.end)].translate(None, _NOT_STRUCTURE)
-        for at in range(text.start, text.end, _PIECE)
-    )
-    return b"".join(pieces)
+    structure = BytesIO()  # no other thread could run during a large join
+    for at in range(text.start, text.end, _PIECE):
+        structure.write(text.body[at : min(at + _PIECE, text.end)].translate(None, _NOT_STRUCTURE))
+    return structure.getvalue()
 
 
 def _nesting(structure: bytes, leaves: int) -> Shape:
@@ -158,7 +158,8 @@ def _nesting(structure: bytes, leaves: int) -> Shape:
     Raises:
         DecodeError: the array is ragged, or nested deeper than MAX_DEPTH.
     """
-    rank = len(structure) - len(structure.lstrip(b"["))
+    opened = structure[: MAX_DEPTH + 1]
+    rank = len(opened) - len(opened.lstrip(b"["))
     if rank > MAX_DEPTH:
         raise DecodeError(f"nested deeper than {MAX_DEPTH}")
     # the first block of a level begins at the level's bracket and ends before `end`

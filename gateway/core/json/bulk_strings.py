@@ -30,6 +30,7 @@ _ESCAPED = 12
 _SECOND_HALF = re.compile(rb"\\u[dD][c-fC-F]")
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_OPENING = re.compile(rb"[ \t\r\n\[]*+")
 _WHOLE_STRINGS = re.compile(rb'(?:[^"]*+"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
 _BACKSLASH = ord("\\")
 _EDGE = BLANKS + b"[]"
@@ -59,27 +60,41 @@ class Strings:
         self._depth = 0
         self._containers = 0
         # BytesIO grows in steps, and returns its value without a copy. No other thread could run during a large join.
-        strings, structure = BytesIO(), BytesIO()
+        self._strings, structure = BytesIO(), BytesIO()
         at = text.start
         while at < text.end:
             end = _piece_end(text, at)
-            raw, between = self._take(text.body[at:end], first=at == text.start, last=end == text.end)
-            strings.write(raw)
-            structure.write(between if at == text.start else b"," + between)
+            is_first, is_last = at == text.start, end == text.end
+            between = self._take_long(text.body, at, end, is_last) if end - at > _LONG else None
+            if between is None:
+                between = self._take(text.body[at:end], is_first, is_last)
+            structure.write(between if is_first else b"," + between)
             at = end + 1
-        self.raw, self.structure = strings.getvalue(), structure.getvalue()
+        self.raw, self.structure = self._strings.getvalue(), structure.getvalue()
 
-    def _take(self, piece: bytes, first: bool, last: bool) -> tuple[bytes, bytes]:
-        """Return a piece's strings in the raw format, and the brackets and commas around them."""
+    def _take_long(self, body: bytes, start: int, end: int, last: bool) -> bytes | None:
+        """Read a piece that contains one long string. Return the brackets around the string; None if the piece contains
+        anything else."""
+        long = _long_string(body, start, end)
+        if long is None:
+            return None
+        parts, around = long
+        self._nest(around, last)
+        self.count += 1
+        self._strings.write(bytes_elements.length_prefix(sum(map(len, parts))))
+        self._strings.writelines(parts)
+        return around
+
+    def _take(self, piece: bytes, first: bool, last: bool) -> bytes:
+        """Read a piece. Return the brackets and commas around its strings."""
         if (not first and piece.lstrip(BLANKS)[:1] in (b"", b"]")) or (not last and piece.rstrip(BLANKS)[-1:] == b"["):
             raise DecodeError("not JSON: a comma without a value")
         around = _around(piece)
         between = b"".join(around) if around else _structure(piece)
-        completed = self._completed(piece, between, last)
-        if len(piece) > _LONG and (long := _long_string(piece, around)) is not None:
-            self.count += 1
-            return bytes_elements.packed_pieces(long), b"".join(around or ())
-        leaves = _leaves(_load(completed))
+        outer = self._nest(between, last)
+        # with added brackets, the piece is a complete array for the parser
+        is_complete = not outer and last
+        leaves = _leaves(_load(piece if is_complete else b"%b%b%b" % (b"[" * outer, piece, b"]" * self._depth)))
         _refuse_other_than_strings(leaves, self.count)
         self.count += len(leaves)
         self._containers += between.count(b"[")
@@ -89,17 +104,18 @@ class Strings:
             )
         if around:
             between = (b"," * (len(leaves) - 1)).join(around)
-        return bytes_elements.pack(map(str.encode, leaves)), between
+        self._strings.write(bytes_elements.pack(map(str.encode, leaves)))
+        return between
 
-    def _completed(self, piece: bytes, between: bytes, last: bool) -> bytes:
-        """Return the piece with added brackets, which make it a complete array for the parser."""
+    def _nest(self, between: bytes, last: bool) -> int:
+        """Count the brackets of a piece. Return the number of arrays that were open before the piece."""
         outer = self._depth
         self._depth += between.count(b"[") - between.count(b"]")
         if (self._depth != 0) if last else (self._depth < 1):
             raise DecodeError("not JSON: the array's brackets do not match")
         if max(outer, self._depth) > MAX_DEPTH:
             raise DecodeError(f"nested deeper than {MAX_DEPTH}")
-        return piece if not outer and last else b"%b%b%b" % (b"[" * outer, piece, b"]" * self._depth)
+        return outer
 
 
 def _piece_end(text: Text, at: int) -> int:
@@ -163,25 +179,28 @@ def _around(piece: bytes) -> tuple[bytes, bytes] | None:
     return piece[: -len(rest)].translate(None, BLANKS), rest[len(strings) :].translate(None, BLANKS)
 
 
-def _long_string(piece: bytes, around: tuple[bytes, bytes] | None) -> list[bytes] | None:
-    """Read in steps a piece that contains one long string. Return the parts of the string in UTF-8; None if the piece
-    contains anything else or is invalid."""
-    if around is None or around[0].strip(b"[") or around[1].strip(b"]"):
+def _long_string(body: bytes, start: int, end: int) -> tuple[list[bytes], bytes] | None:
+    """Read in steps a piece, `body[start:end]`, that contains one long string. Return the parts of the string in UTF-8,
+    and the brackets around it; None if the piece contains anything else or is invalid."""
+    opening = _OPENING.match(body, start, end)
+    assert opening is not None  # the pattern also matches an empty text
+    at, stop = opening.end() + 1, body.rfind(b'"', start, end)
+    if string_end(body, at - 1) != stop + 1:
         return None
-    at, end = piece.index(b'"') + 1, piece.rindex(b'"')
-    if string_end(piece, at - 1) != end + 1:
+    before, after = body[start : at - 1], body[stop + 1 : end]
+    if after.strip(BLANKS + b"]"):
         return None
     found: list[bytes] = []
-    while at < end:
-        stop = _step_end(piece, at, end)
-        if stop <= at:
+    while at < stop:
+        step = _step_end(body, at, stop)
+        if step <= at:
             return None
         try:
-            found.append(orjson.loads(b'"%b"' % piece[at:stop]).encode())
+            found.append(orjson.loads(b'"%b"' % body[at:step]).encode())
         except orjson.JSONDecodeError:
             return None
-        at = stop
-    return found
+        at = step
+    return found, (before + after).translate(None, BLANKS)
 
 
 def _step_end(piece: bytes, at: int, end: int) -> int:

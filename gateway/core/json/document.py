@@ -229,9 +229,9 @@ def _read_cut(cut: _Cut, form: ArrayForm, values: int, literals: bool) -> Array 
         raise DecodeError(f"{cut.key!r} at byte {cut.text.start}: {error}") from error
 
 
-_PIECE = 2**20
-"""Maximum number of bytes for one match of a pattern. A match blocks all other threads, and would take 0.2 s for 60
-MiB."""
+_PIECE = 2**16
+"""Maximum number of bytes for one match of a pattern. A match blocks all other threads: for 1 MiB of short strings, it
+would block them for 20 ms."""
 
 # A string and, if it is a key, its colon. All quantifiers are possessive, so no input causes backtracking.
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"([ \t\r\n]*+:[ \t\r\n]*+)?', re.DOTALL)
@@ -251,7 +251,7 @@ def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
     pieces, cuts, kept, at = [], [], 0, 0
     while (quote := body.find(b'"', at)) >= 0:
         if quote > at:
-            counter.count_between(body[at:quote])
+            counter.count_between(body, at, quote)
         string = match(body, quote, quote + _PIECE)
         if string is not None and string[2] is not None and string.end() < quote + _PIECE:  # most strings are keys
             key, at = string[1], string.end()
@@ -270,7 +270,7 @@ def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
             cuts.append(_Cut(name, _value_at(body, at)))
             pieces.append(body[kept:at])
             at = kept = cuts[-1].text.end
-    counter.count_between(body[at:])
+    counter.count_between(body, at, len(body))
     return b"0".join([*pieces, body[kept:]]), cuts
 
 
@@ -299,13 +299,15 @@ class _LimitCounter:
         self._strings = 0
         self.level = 0
 
-    def count_between(self, text: bytes) -> None:
-        opened, closed, commas = _counts_of_short(text) if len(text) <= _SHORT else _counts(text)
-        self.level += opened - closed
-        self._nodes += opened + commas
-        # every value except the first follows a comma or an opening bracket, and each container is a value itself
-        if self._nodes > 2 * self._values:
-            raise _too_many(self._values)
+    def count_between(self, body: bytes, start: int, end: int) -> None:
+        for at in range(start, end, _PIECE):
+            piece = body[at : min(at + _PIECE, end)]
+            opened, closed, commas = _counts_of_short(piece) if len(piece) <= _SHORT else _counts(piece)
+            self.level += opened - closed
+            self._nodes += opened + commas
+            # every value except the first follows a comma or an opening bracket, and each container is a value itself
+            if self._nodes > 2 * self._values:
+                raise _too_many(self._values)
 
     def count_string(self) -> None:
         self._strings += 1

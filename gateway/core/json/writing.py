@@ -113,11 +113,21 @@ def numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> "Raw | Pieces
     return placed(number_pieces(array, nan, what))
 
 
+_STEP = 2**20
+"""Number of characters of a string that are written in one step. A step blocks all other threads."""
+
+
 def string_pieces(lists: Iterable[list[str]]) -> Iterator[bytes]:
-    """Yield one JSON array of all strings in `lists`, with one piece per list."""
+    """Yield one JSON array of all strings in `lists`, with one piece per list. Long strings are written in steps."""
     before = b"["
     for strings in lists:
-        if strings:
+        if max(map(len, strings), default=0) > _STEP:
+            for string in strings:
+                yield before + b'"'
+                yield from (orjson.dumps(string[at : at + _STEP])[1:-1] for at in range(0, len(string), _STEP))
+                yield b'"'
+                before = b","
+        elif strings:
             # one copy by one call, and other threads can run between calls
             yield b"".join((before, memoryview(orjson.dumps(strings))[1:-1]))
             before = b","

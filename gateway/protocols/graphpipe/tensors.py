@@ -172,19 +172,19 @@ def interleave(structure: Sequence[bytes], data: Sequence[Buffer]) -> tuple[Buff
 _NULS = tuple(bytes(4 - size) for size in range(4))
 
 
-def _encode_strings(raw: Buffer) -> bytes:
+def _encode_strings(raw: Buffer) -> Buffer:
     """Return the elements of a vector of strings. `raw` is the raw form of BYTES.
 
     The result consists of the offsets, followed by the strings that they point to."""
     count = bytes_elements.count(raw)
     if len(raw) + count * _STRING_OVERHEAD >= MAX_MESSAGE:
         raise refusal(Reason.TOO_LARGE, TOO_LARGE)
-    offsets, strings = bytearray(), bytearray()
-    for element in chain.from_iterable(bytes_elements.pieces(raw)):
+    vector = bytearray(4 * count)
+    for at, element in zip(range(0, 4 * count, 4), chain.from_iterable(bytes_elements.pieces(raw)), strict=True):
         # an offset is relative to its own position
-        offsets += (4 * count + len(strings) - len(offsets)).to_bytes(4, "little")
-        strings += len(element).to_bytes(4, "little")
-        strings += element
+        vector[at : at + 4] = (len(vector) - at).to_bytes(4, "little")
+        vector += len(element).to_bytes(4, "little")
+        vector += element
         # padding up to the next multiple of 4, with at least one NUL, which C programs need
-        strings += _NULS[len(element) % 4]
-    return bytes(offsets + strings)
+        vector += _NULS[len(element) % 4]
+    return vector

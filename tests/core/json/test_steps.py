@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from itertools import chain
 
 import pytest
 
 from gateway.core import bytes_elements
 from gateway.core.errors import DecodeError
-from gateway.core.json import arrays, bulk_strings, read_bare
+from gateway.core.json import arrays, bulk_strings, read_bare, writing
 from gateway.protocols.v1 import b64
 
 TEXT = 'a\\"\n\\\\é😀\ud83d\ude00 [x], '.encode("utf-16", "surrogatepass").decode("utf-16") * 9
@@ -45,3 +46,10 @@ def test_base64_is_read_and_written_in_steps(monkeypatch: pytest.MonkeyPatch, si
     assert b64._decode(b64encode(data), 0) == data
     with pytest.raises(ValueError, match=r"padding|Padding|data"):
         b64._decode(b64encode(b"a") + b64encode(data), 0)
+
+
+@pytest.mark.parametrize("step", range(1, 9))
+def test_long_strings_are_written_in_steps(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    monkeypatch.setattr(writing, "_STEP", step)
+    lists = [["", "a"], [], ['é\u20ac\N{GRINNING FACE} "\\\n\0', "", "x" * step], [""]]
+    assert json.loads(b"".join(writing.string_pieces(lists))) == list(chain.from_iterable(lists))
