@@ -21,12 +21,13 @@ from collections.abc import Awaitable
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
-from gateway.core.frozen import frozen, set_field
+from gateway.core.frozen import frozen, replace, set_field
 from gateway.core.messages import NO_HEADERS, Message, bytes_of
 from gateway.core.protocol import Protocol, StreamBinding
 from gateway.core.record import GIVEN_UP, UNRECORDED
 from gateway.core.tasks import spawn
 from gateway.core.transport import Admit, EventualReply, Exchange, Refuse, StartRecord, awaited
+from gateway.transports.half_close import HalfClose, can_wait
 from gateway.transports.inflate import inflate_message, is_compressed
 from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.memory import CALL_BYTES, waiting_bytes
@@ -89,6 +90,9 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         """The error that prevents splitting further messages from the stream."""
         self._rejection: GatewayError | None = None
         """The error for each request on a connection that was not admitted."""
+        self._half_close: HalfClose | None = None
+        """Detects whether a half-closed client still waits for its replies; None until the client has half-closed the
+        connection."""
         self._next_turn: asyncio.Handle | None = None
         """The callback that continues with the messages that were waiting at the end of the connection's turn."""
         self._ends_at = math.inf
@@ -146,21 +150,31 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             return  # its first request has not arrived yet, and must arrive before the current alarm
         self.proceed()
 
-    def eof_received(self) -> None:
-        """Handle a client that has closed or half-closed the connection.
-
-        The gateway cannot distinguish these cases. It closes the connection, because the client might not read a
-        reply."""
-        if self._phase not in _LAST and not self._tasks and not self._waiting and not self._to_refuse:
+    def eof_received(self) -> bool:
+        """Handle a client that will send no more bytes. Return True to keep the connection open, if complete requests
+        have arrived and the client might be waiting for the replies."""
+        if self._half_close is not None:  # uvloop calls this again after `resume_reading`
+            return True
+        has_requests = self._tasks or self._waiting or self._to_refuse
+        first = self._framing.magic[:1]
+        if has_requests and self._phase not in _LAST and first and can_wait(self._transport):
+            self._half_close = HalfClose(self._loop, self._transport, first)
+            self._has_peer_ended = True
+            self.proceed()
+            return True
+        if self._phase not in _LAST and not has_requests:
             try:
                 self._reader.check_end()
             except DecodeError as error:
                 self._write_error(as_gateway_error(error))
         self.close()
+        return False
 
     def connection_lost(self, error: Exception | None) -> None:
         """Handle a connection that either side has closed."""
         super().connection_lost(error)
+        if self._half_close is not None:
+            self._half_close.stop()
         for task in self._tasks:
             task.cancel()
         self._waiting.clear()
@@ -186,7 +200,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             if self._stream_error is not None:
                 self.reject(self._stream_error)
                 return
-            if self._rejection is not None:
+            if self._rejection is not None or self._half_close is not None:
                 self.linger()
                 return
             # Without tags, the reply that was just written is the last reply. With tags, more requests might be in
@@ -194,6 +208,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             if self._ends_at < math.inf and self._framing.tag is None and not self._reader.header:
                 self.linger()
                 return
+        elif self._half_close is not None and not all(task.done() for task in self._tasks):
+            self._half_close.watch()
         self._update_phase()
 
     def _begin_waiting(self) -> None:
@@ -293,7 +309,11 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._write(answer, message)
 
     def _write(self, reply: Message, request: Message) -> None:
-        write(self._transport, reply)
+        rest = reply
+        if self._half_close is not None:
+            begin, *others = reply.parts
+            rest = replace(reply, parts=(self._half_close.rest_of(begin), *others))
+        write(self._transport, rest)
         if (record := request.record) is not UNRECORDED:
             record.end(reply.status, bytes_of(reply))
 

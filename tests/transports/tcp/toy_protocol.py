@@ -49,8 +49,8 @@ def retag(message: Message, tag: int, seconds: float | None) -> Message:
     return Message(parts=(packet(bytes(message.parts[1]), tag),))
 
 
-ORDERED = Framing(HEADER.size, size)
-TAGGED = Framing(HEADER.size, size, tag_of, retag)
+ORDERED = Framing(HEADER.size, size, magic=b"T")
+TAGGED = Framing(HEADER.size, size, tag_of, retag, magic=b"T")
 
 
 def is_squeezed(message: Message) -> bool:

@@ -32,11 +32,11 @@ from gateway.core.messages import Buffer, Message
 from gateway.core.record import GIVEN_UP, UNRECORDED
 from gateway.core.tasks import keep, spawn
 from gateway.core.transport import EventualReply
+from gateway.transports.half_close import HalfClose, can_wait
 from gateway.transports.http.server import reply_bytes
 from gateway.transports.http.server.content_coding import deflated_reply, exchange_inflated, request_stream
 from gateway.transports.http.server.context import HttpContext
 from gateway.transports.http.server.dispatch import Dispatch
-from gateway.transports.http.server.half_close import HalfClose, can_wait
 from gateway.transports.http.server.http2_refusal import FIRST_LINE, Http2Refusal
 from gateway.transports.http.server.request_body import ChunkedBody, SizedBody, arriving_body
 from gateway.transports.http.server.request_head import HeadReader, Http2PrefaceError, RequestHead
@@ -157,7 +157,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         has_begun = self._stream is not None and self._stream.begun
         if not is_answering or has_begun or not can_wait(self._transport):
             return False
-        self._half_close = HalfClose(self._loop, self._transport)
+        self._half_close = HalfClose(self._loop, self._transport, b"H")
         self._has_peer_ended = True
         if self._phase is _ANSWERING:
             self._half_close.watch()

@@ -2,8 +2,8 @@
 
 The client might have disconnected, or might be waiting for the reply. The packet is the same in both cases, but a
 disconnected client responds to any byte with a reset. Therefore, the gateway sends the first byte of the reply, which
-is the same for all replies (`HTTP/1.1 ...`). When it writes the reply, it omits this byte. A waiting client sees no
-difference.
+is the same for all replies of a protocol (HTTP/1.1: `H`). When it writes the reply, it omits this byte. A waiting
+client sees no difference.
 
     client            gateway
     request, FIN  ─→
@@ -22,22 +22,23 @@ import select
 
 from gateway.core.messages import Buffer
 
-_FIRST = b"H"
-"""The first byte of every reply."""
-
 
 class HalfClose:
     """Monitors a half-closed client until the reply is written. If the client has disconnected, or if too many open
     files prevent the monitoring, this class aborts the connection."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, first: bytes) -> None:
+        """`first` is the first byte of every reply."""
         self._loop = loop
         self._transport = transport
+        self._first = first
         self._is_begun = False
         self._epoll: select.epoll | None = None
 
     def watch(self) -> None:
-        """Send the first byte of the next reply, and wait for a reset."""
+        """Send the first byte of the next reply, unless it is sent, and wait for a reset."""
+        if self._is_begun:
+            return
         try:
             self._epoll = select.epoll()
         except OSError:
@@ -47,7 +48,7 @@ class HalfClose:
         self._epoll.register(self._transport.get_extra_info("socket").fileno(), 0)
         self._loop.add_reader(self._epoll.fileno(), self._noticed)
         self._is_begun = True
-        self._transport.write(_FIRST)
+        self._transport.write(self._first)
 
     def rest_of(self, begin: Buffer) -> Buffer:
         """Return the part of the reply's first buffer that is not written yet."""
@@ -55,7 +56,7 @@ class HalfClose:
         if not self._is_begun:
             return begin
         self._is_begun = False
-        return memoryview(begin)[len(_FIRST) :]
+        return memoryview(begin)[len(self._first) :]
 
     def stop(self) -> None:
         """Stop monitoring. From now on, writes detect a reset."""
