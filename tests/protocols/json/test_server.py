@@ -204,7 +204,11 @@ def test_a_content_type_that_is_unknown_or_lies_is_refused(content_type: str, bo
             "application/x-www-form-urlencoded",
             "application/json, the type of your bytes, .*curl",
         ),
-        (PROTOCOLS["torchserve"], "Application/X-WWW-Form-Urlencoded; a=b", "application/json, the type of your bytes"),
+        (
+            PROTOCOLS["huggingface"],
+            "Application/X-WWW-Form-Urlencoded; a=b",
+            "application/json, the type of your bytes",
+        ),
     ],
 )
 def test_a_content_type_that_no_exchange_has_is_told_with_those_that_it_has(
@@ -214,6 +218,20 @@ def test_a_content_type_that_no_exchange_has_is_told_with_those_that_it_has(
     with pytest.raises(GatewayError, match=why) as refused:
         read(form, pattern, b'{"inputs": "hello"}', captures={"model": "m", "version": "1"}, content_type=content_type)
     assert form.encode_error(refused.value, None, Message()).status == 415
+
+
+@pytest.mark.parametrize("body", [b"[1, 2]", b'{"inputs": [1, 2]}'])
+def test_json_that_is_called_a_web_form_is_told_from_a_web_form(body: bytes) -> None:
+    form = PROTOCOLS["torchserve"]
+    pattern = next(each for each in form.patterns if each.startswith("POST /pred"))
+    with pytest.raises(DecodeError, match="the body is JSON, but .* send -H 'Content-Type: application/json'"):
+        read(
+            form,
+            pattern,
+            body,
+            captures={"model": "m", "version": "1"},
+            content_type="application/x-www-form-urlencoded",
+        )
 
 
 @pytest.mark.parametrize(

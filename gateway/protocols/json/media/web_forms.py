@@ -17,6 +17,7 @@ CONTENT_TYPE = "application/x-www-form-urlencoded"
 _PIECE = 2**16
 """Number of bytes to decode in one step. The limit exists because Python creates an object for each escape."""
 _MOST_NAME = 1000
+_REMEDY = "send -H 'Content-Type: application/json' (curl -d sends the Content-Type of web forms by default)"
 
 
 def read(body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]:
@@ -25,13 +26,15 @@ def read(body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]:
     `content_type` is the message's Content-Type header. `parts` (`limits.json_values`) is the maximum number of fields.
 
     Raises:
-        DecodeError: the charset is not UTF-8, or a name is not UTF-8, is too long, or occurs twice.
+        DecodeError: the charset is not UTF-8, the body is JSON, or a name is not UTF-8, is too long, or occurs twice.
         GatewayError: RESOURCE_EXHAUSTED if the body has more fields.
     """
     given = parse(content_type)
     if given is not None:
         check_charset(given)
     data = bytes(body)
+    if data.startswith((b"{", b"[")) and b"=" not in data:
+        raise DecodeError(f"the body is JSON, but its Content-Type is {CONTENT_TYPE}; {_REMEDY}")
     if data.count(b"&") >= parts:
         text = f"a web form with more than {parts} fields (limits.json_values); send fewer, or raise the limit"
         raise refusal(Reason.TOO_LARGE, text)

@@ -446,6 +446,16 @@ TORCHSERVE = Exchanges(
             writes=b"\xff\xd8\xff",
             writes_type="application/octet-stream",
         ),
+        # `curl -d data=...`
+        "a text": Asked(
+            b"data=caf%C3%A9+au+lait",
+            (("", "BYTES", ["caf\u00e9 au lait"]),),
+            (Told(b'{\n  "bytes": 12\n}', (("bytes", "INT64", 12),), type="", writes=b"12"),),
+            type="application/x-www-form-urlencoded",
+            model="m",
+            writes="caf\u00e9 au lait".encode(),
+            writes_type="application/octet-stream",
+        ),
     },
     failed={
         "of the handler": Failed(
