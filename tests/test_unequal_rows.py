@@ -160,12 +160,18 @@ async def test_parameters_of_a_reply_are_told_if_all_rows_have_them(ids: Any) ->
     assert (await asked(wires(ms=lambda row: row["ids"][0]), {"ids": ids[:1]}))[1]["ms"] == 1
 
 
-@pytest.mark.parametrize("model", ["whole"])
-async def test_other_backends_refuse_them_with_the_remedy(model: str) -> None:
+@pytest.mark.parametrize(
+    ("body", "path", "protocol", "why"),
+    [
+        ({"ids": [[1, 2, 3], [4]]}, "/c/whole", "json:clients", "input 'ids': ragged"),
+        ({"instances": [[1, 2, 3], [4]]}, "/v1/models/whole:predict", "v1-rest", "rows of unequal length"),
+    ],
+)
+async def test_other_backends_refuse_them_with_the_remedy(body: Any, path: str, protocol: str, why: str) -> None:
     here = wires()
-    status, found = await asked(here, {"ids": [[1, 2, 3], [4]]}, f"/c/{model}")
+    status, found = await asked(here, body, path, protocol)
     assert status == 400
-    assert "input 'ids': ragged" in found["error"]
+    assert why in found["error"]
     assert "send one request for each row, or add `batch: each` to the backend's form" in found["error"]
     assert here.sent["lab"] == []
 

@@ -314,6 +314,9 @@ class Bridge:
             try:
                 return await self._calls.response(request, key, fitting)
             except (DecodeError, GatewayError) as error:
+                rows = unequal_rows(request.inputs, fitting.signature)
+                if rows is not None:
+                    raise DecodeError(f"{rows}; {UnequalRows.REMEDY}") from error
                 return await self._calls.again(error, request, key, fitting, self._fitting)
         except GatewayError as error:
             if not self._lacks_hint(error):

@@ -155,7 +155,10 @@ def _checked(array: Array, wanted: Datatype, what: str) -> Array:
     try:
         return cast_untyped(array, wanted, what)
     except DecodeError as error:
-        raise DecodeError(f"{error}; `translate: {{cast: round}}` rounds, `{{cast: saturate}}` also clips") from error
+        remedy = "`translate: {cast: round}` rounds, `{cast: saturate}` also clips"
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            remedy = "no cast converts NaN: send a number for each missing value"
+        raise DecodeError(f"{error}; {remedy}") from error
 
 
 def _convert(array: Array, wanted: Datatype, what: str, cast: str) -> Array:

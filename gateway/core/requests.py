@@ -3,7 +3,7 @@
 import dataclasses
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -189,6 +189,11 @@ class UnequalRows(str):
     single tensor or one tensor per row. The first dimension of each row's tensor is 1."""
 
     __slots__ = ("columns",)
+
+    REMEDY: ClassVar[str] = (
+        "send one request for each row, or add `batch: each` to the backend's form: the gateway then calls the server"
+        " once for each row"
+    )
 
     def __new__(cls, text: str, columns: "tuple[tuple[Tensor, ...], ...]") -> "UnequalRows":
         flaw = super().__new__(cls, text)

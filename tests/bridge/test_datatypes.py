@@ -8,6 +8,7 @@ import pytest
 from gateway.bridge.datatypes import carry, fit
 from gateway.core.datatypes import DATATYPES, NUMBERS, WIDENINGS, Datatype
 from gateway.core.errors import DecodeError
+from gateway.core.frozen import replace
 from gateway.core.tensors import Tensor
 from tests.bridge.fakes import FP32, FP64, INT32, INT64, named, point
 
@@ -40,6 +41,12 @@ def test_no_cast_makes_numbers_of_what_is_none(given: Datatype, cast: str) -> No
     sent = named("x", [True] if given is BOOL else [b"1"], given)
     with pytest.raises(DecodeError, match=f"^input 'x' is {given}, expected FP64$"):
         fit(sent, FP64, "input 'x'", cast)
+
+
+def test_missing_numbers_are_told_without_a_cast_that_would_not_help() -> None:
+    sent = replace(named("x", [1.0, float("nan")]), untyped=True)
+    with pytest.raises(DecodeError, match="element 1, nan, has no exact value as INT64; no cast converts NaN"):
+        fit(sent, INT64, "input 'x'", "refuse")
 
 
 CASTS: list[tuple[Tensor, Datatype, str, list[Any] | str]] = [

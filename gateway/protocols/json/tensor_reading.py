@@ -330,10 +330,6 @@ _READERS: Mapping[Spelling, Callable[[TensorForm, bytes, Limits], Tensor]] = {
 # --- Rows of unequal length, which the bridge can send one by one ---
 
 _decode_rows = msgspec.json.Decoder(list[Raw]).decode
-_REMEDY = (
-    "send one request for each row, or add `batch: each` to the backend's form: the gateway then calls the server once"
-    " for each row"
-)
 
 
 class UnequalTensors(Struct, frozen=True):
@@ -366,4 +362,4 @@ def unequal_rows(form: TensorForm, text: bytes, error: DecodeError, limits: Limi
 def flaw_of_rows(unequal: UnequalTensors, tensors: Sequence[Tensor], further: Sequence[Tensor]) -> UnequalRows:
     """Return the flaw of a request whose tensors are `further`, followed by the `tensors` of the body."""
     columns = [unequal.rows.get(at, (tensor,)) for at, tensor in enumerate(tensors)]
-    return UnequalRows(f"{unequal.error}; {_REMEDY}", (*((each,) for each in further), *columns))
+    return UnequalRows(f"{unequal.error}; {UnequalRows.REMEDY}", (*((each,) for each in further), *columns))
