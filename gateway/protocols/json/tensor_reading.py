@@ -159,7 +159,12 @@ def _of_array(name: str, array: Array, datatype: Datatype | None) -> Tensor:
         raise DecodeError("holds no strings, expected BYTES as strings")
     if values.dtype.kind == "b" and datatype.kind is not Kind.BOOL:
         raise DecodeError(f"holds true or false, expected {datatype}")
-    return Tensor(name, datatype, array.shape, _raw(cast(values, datatype, "")))
+    try:
+        return Tensor(name, datatype, array.shape, _raw(cast(values, datatype, "")))
+    except DecodeError as error:
+        if datatype.kind is Kind.FLOAT or values.dtype.kind != "f":
+            raise
+        raise DecodeError(f"{error}; FP64 in the form's `tensors` accepts decimals") from error
 
 
 def _raw(values: "np.ndarray[Any, Any]") -> Buffer:

@@ -224,7 +224,7 @@ def test_a_content_type_that_no_exchange_has_is_told_with_those_that_it_has(
 def test_json_that_is_called_a_web_form_is_told_from_a_web_form(body: bytes) -> None:
     form = PROTOCOLS["torchserve"]
     pattern = next(each for each in form.patterns if each.startswith("POST /pred"))
-    with pytest.raises(DecodeError, match="the body is JSON, but .* send -H 'Content-Type: application/json'"):
+    with pytest.raises(DecodeError, match=r"the body is JSON, but .* send -H 'Content-Type: application/json'"):
         read(
             form,
             pattern,
