@@ -205,7 +205,8 @@ class _Body:
             return self._anything(place, "null in the examples")
         if self._side == "response" and not any(map(_has_array, values)):
             return self._anything(place, "values of different types; read and dropped")
-        raise NoProposalError(f"{_shown(place)}: the examples have values of different types here")
+        text = f"{_shown(place)}: the examples have values of different types here"
+        raise NoProposalError(f"{text}; {_WITHOUT_NULL}" if None in values else text)
 
     def _object(self, values: Sequence[dict[str, Any]], place: Place, rows: int) -> Template:
         if place[-1] in _PARAMETERS and self._side == "request" and not rows:
@@ -476,7 +477,11 @@ def datatype_of(elements: Sequence[Any]) -> Datatype:
         return Datatype.BYTES
     words = {str: "texts", bool: "true or false", type(None): "null", dict: "objects", int: "numbers", float: "numbers"}
     named = sorted({words.get(each, each.__name__) for each in kinds})
-    raise IrregularArrayError(f"{' beside '.join(named)} in one array")
+    text = f"{' beside '.join(named)} in one array"
+    raise IrregularArrayError(f"{text}; {_WITHOUT_NULL}" if type(None) in kinds else text)
+
+
+_WITHOUT_NULL = "use an example without null; `translate: {nan: null}` on the route reads null as NaN"
 
 
 def _shape(array: Any) -> Shape:

@@ -216,7 +216,18 @@ NONE = {
         {"y": 1},
         "request.x: a ragged array, whose rows have different lengths; use examples with equal lengths",
     ),
-    "null": ({"x": [1, None]}, {"y": 1}, "request.x: null beside numbers in one array"),
+    "null": (
+        {"x": [1, None]},
+        {"y": 1},
+        "request.x: null beside numbers in one array; use an example without null; `translate: {nan: null}` on the"
+        " route reads null as NaN",
+    ),
+    "null in a record": (
+        [{"a": 1.5, "b": 2.5}, {"a": None, "b": 3.5}],
+        {"y": [1, 2]},
+        "request[0].a: the examples have values of different types here; use an example without null; `translate: {nan:"
+        " null}` on the route reads null as NaN",
+    ),
     "mixed": ({"x": 1}, {"y": [1, "a"]}, "response.y: numbers beside texts in one array"),
     "empty": (
         {"x": []},
