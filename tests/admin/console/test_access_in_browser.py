@@ -50,6 +50,21 @@ def test_keys_are_listed_and_the_one_that_looks_was_just_used(context: BrowserCo
     expect(rows).to_have_count(1)
 
 
+@pytest.mark.parametrize("width", [1101, 1280, 1361])
+def test_every_view_has_its_whole_link_beside_the_button_to_forget_the_key(
+    context: BrowserContext, gateway: Looked, width: int
+) -> None:
+    page = context.new_page()
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(f"{gateway.admin}/console/#/access")
+    page.get_by_label("Key or token").fill(KEY)
+    page.get_by_role("button", name="Continue").click()
+    expect(page.get_by_role("button", name="Forget key")).to_be_visible()
+    expect(page.get_by_role("navigation").get_by_role("link", name="Access")).to_be_visible()
+    room, needed = page.get_by_role("navigation").evaluate("row => [row.clientWidth, row.scrollWidth]")
+    assert needed <= room
+
+
 def test_a_key_is_created_shown_once_and_revoked(context: BrowserContext, gateway: Looked) -> None:
     page = context.new_page()
     page.goto(f"{gateway.admin}/console/#/access")
