@@ -56,23 +56,31 @@ def _repeated_paths(config: Config, catalog: Catalog) -> Iterator[Finding]:
         models = protocol.traits.models
         if not place.prefix or not (models.named or models.may_be_named or protocol.name.startswith(PREFIX)):
             continue
-        for path in (pattern.partition(" ")[2] for pattern in protocol.patterns):
-            if _ends_with_beginning(place.prefix, path):
+        paths = tuple(pattern.partition(" ")[2] for pattern in protocol.patterns)
+        for at, path in enumerate(paths):
+            common = _common_segments(place.prefix, path)
+            # Infinity's form also has the path without these segments. The gateway appends the first path of a form.
+            rest = path.split("/")[1 + common :]
+            if common and not (rest and "/" + "/".join(rest) in paths[:at]):
                 text = f"{protocol.name} appends its own paths, such as {path}, to the path of {VALUE}"
                 yield Finding(location, f"{text}; remove this part from the path")
                 break
 
 
-def _ends_with_beginning(prefix: str, path: str) -> bool:
-    """Return whether the last segments of `prefix` are the first segments of the pattern `path`. False for a pattern
+def _common_segments(prefix: str, path: str) -> int:
+    """Return how many of the last segments of `prefix` are the first segments of the pattern `path`. 0 for a pattern
     that starts with a placeholder, or has no segments."""
     if path == "/" or path.startswith("/{"):
-        return False
+        return 0
     given, own = prefix.split("/")[1:], path.split("/")[1:]
-    return any(
-        all(name in (segment, "") or name.startswith("{") for segment, name in zip(given[-count:], own, strict=False))
+    counts = (
+        count
         for count in range(1, min(len(given), len(own)) + 1)
+        if all(
+            name in (segment, "") or name.startswith("{") for segment, name in zip(given[-count:], own, strict=False)
+        )
     )
+    return next(counts, 0)
 
 
 def _same_places(config: Config, catalog: Catalog) -> Iterator[Finding]:

@@ -163,6 +163,14 @@ def test_the_path_of_a_form_does_not_stand_in_an_endpoint_again() -> None:
     ]
 
 
+def test_a_prefix_with_which_the_form_has_a_path_and_without_which_it_has_another_is_meant() -> None:
+    """Infinity serves /embeddings, or with `--url-prefix /v1` /v1/embeddings."""
+    infinity = REST.replace("form: prices", "form: infinity").replace('"h:1"', '"http://h:1/v1"')
+    assert problems(infinity) == []
+    for other in (infinity.replace("/v1", "/embeddings"), infinity.replace("infinity", "openai-embeddings")):
+        assert "appends its own paths" in problems(other)[0]
+
+
 SECRET = FORMS.replace("request: {", 'headers: {x-key: "${KEY}"}, request: {')
 
 
