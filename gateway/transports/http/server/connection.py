@@ -193,6 +193,8 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             mistake = self._tls_mistake(data)
             self.reject(refusal(Reason.INVALID_INPUT, mistake) if mistake else error)
         else:
+            if self._phase is _BODY and self._body_begun is None:
+                self._await_body(0)
             if at < end and self._phase is _LINGERING:
                 self._drop(end - at)
             elif at < end:
@@ -201,8 +203,6 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
                     self._yield()
             elif perf_counter() - begun > SHORT_TURN and self._phase is not _LINGERING:
                 self._yield()
-            elif self._phase is _BODY and self._body_begun is None:
-                self._await_body(0)
 
     def receive_whole(self, data: bytes) -> bool:
         """Receive `data` if it consists of exactly one request with a simple head (`WholeHeads`), which is the usual

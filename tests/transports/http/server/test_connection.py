@@ -9,6 +9,7 @@ import pytest
 from gateway.core.errors import Reason, refusal
 from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits, Protocol
+from gateway.transports.http.server import connection
 from gateway.transports.timeouts import Timeouts
 from tests.limits import GENEROUS, settle
 from tests.transports.http.server.toy_listener import LOOPS as LOOPS
@@ -267,6 +268,16 @@ async def test_a_slow_client_gets_an_error_and_is_disconnected(
     async with listening(timeouts=timeouts) as listener, connected(listener) as (reader, writer):
         await send_whole(writer, sent)
         assert await read_all(reader) == expected
+
+
+@pytest.mark.parametrize("sent", [post(b"abc")[:-3], post(b"abc")[:-1]])
+async def test_a_body_has_its_time_limit_also_behind_a_head_that_took_long(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "SHORT_TURN", -1.0)
+    async with listening(timeouts=Timeouts(body=SOON)) as listener, connected(listener) as (reader, writer):
+        await send_whole(writer, sent)
+        assert await read_all(reader) == LATE_BODY
 
 
 @pytest.mark.parametrize(
