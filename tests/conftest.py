@@ -8,12 +8,14 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from gateway.core import tasks
 from gateway.core.log_limit import LogLimit
+from tests.limits import GENEROUS
 from tests.real_software import OtherSoftware, missing
 from tests.together import WITH_TRITON
 
@@ -27,6 +29,11 @@ settings.load_profile("many")
 # jsonschema imports this package, which compiles grammars for two seconds in each process. It checks the formats `iri`
 # and `iri-reference`, which no schema of this project uses.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
+# httpx waits for 5 seconds, which is too little on a busy machine.
+for function in (httpx.Client.__init__, httpx.AsyncClient.__init__, httpx.get, httpx.post, httpx.request):
+    assert function.__kwdefaults__ is not None
+    function.__kwdefaults__["timeout"] = GENEROUS
 
 # The tests start hundreds of processes, in environments that `make peers` does not compile.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from gateway.admin.console.requests import DrawnHistory
+from gateway.admin.state import GatewayState
 from gateway.core.tasks import spawn
 from gateway.observing.history import STEPS
 from gateway.runtime.app import Gateway
@@ -26,9 +27,15 @@ BODY = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 3], "data": [1
 
 
 @pytest.fixture
-async def gateway() -> AsyncIterator[Gateway]:
+async def gateway(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Gateway]:
+    """A gateway whose steps the tests end."""
+    monkeypatch.setattr("gateway.runtime.app.gateway.keep_history", never)
     async with running_gateway(CONFIG.replace("PORT", str(free_port()))) as found:
         yield found
+
+
+async def never(state: GatewayState) -> None:
+    await asyncio.Event().wait()
 
 
 async def infer(gateway: Gateway, model: str) -> None:
