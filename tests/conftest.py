@@ -30,10 +30,13 @@ settings.load_profile("many")
 # and `iri-reference`, which no schema of this project uses.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
-# httpx waits for 5 seconds, which is too little on a busy machine.
+# httpx waits for 5 seconds, which is too little on a busy machine. It reuses a connection that was idle for less than 5
+# seconds, after which uvicorn closes it.
 for function in (httpx.Client.__init__, httpx.AsyncClient.__init__, httpx.get, httpx.post, httpx.request):
     assert function.__kwdefaults__ is not None
     function.__kwdefaults__["timeout"] = GENEROUS
+    if "limits" in function.__kwdefaults__:
+        function.__kwdefaults__["limits"] = httpx.Limits(keepalive_expiry=1)
 
 # The tests start hundreds of processes, in environments that `make peers` does not compile.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
