@@ -335,7 +335,7 @@ async def test_the_clients_own_timeout_says_how_long_the_call_waited(protocol: s
         held = asked(gateway, "127.0.0.2", HELD)
         await waiting(gateway, 0)
         listener = gateway.state.listeners["grpc" if protocol == "v2-grpc" else "http"]
-        async with AsyncClient(listener.address, protocol=protocol, timeout=2) as client:
+        async with AsyncClient(listener.address, protocol=protocol, timeout=2.1) as client:
             with pytest.raises(Timeout, match=r"`timeout` sets, of which \d\.\d+ s waiting for a free slot") as caught:
                 await client.infer("gated", np.ones(2))
             assert caught.value.retry_after == 1

@@ -35,10 +35,11 @@ from gateway.transports.memory import CALL_BYTES, ConnectionMemory, Memory, wait
 _LARGE_WINDOW = 2**23
 """The window size for large messages, in bytes, which is larger than the usual window."""
 
-_GRACE = 0.05
+_GRACE = 0.5
 """Number of seconds after the deadline when the connection ends a unary call.
 
-Usually, the exchange has already ended the call at the deadline, with an error in the format of the protocol."""
+Usually, the exchange has already ended the call, with an error in the format of the protocol. This error can be
+`deadlines.FAR_GRAIN` late, and states how long the call waited for a free slot."""
 
 Answer: TypeAlias = Callable[[Message], EventualReply]
 StartRecord: TypeAlias = Callable[[Message, int], Record]
