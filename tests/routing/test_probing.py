@@ -20,6 +20,8 @@ from tests.limits import settle, until
 from tests.routing.fakes import TOY, Wire
 
 PROBES = Probes(Operation.LIVE, interval=10.0, timeout=0.01, unhealthy=2)
+PATIENT = replace(PROBES, timeout=0.5)
+"""Probes that still run when the test does the next thing."""
 ONE_CONNECTION = Traits(servers=Servers(max_in_flight=1, one_connection=True))
 TO_THE_END = Traits(servers=Servers(runs_to_the_end=True))
 
@@ -190,7 +192,7 @@ async def test_an_endpoint_that_can_answer_nothing_else_is_not_probed_while_it_r
 
 
 async def test_a_call_gets_the_only_slot_while_a_probe_runs_and_excuses_it() -> None:
-    lab = Lab(traits=ONE_CONNECTION, limit=1)
+    lab = Lab(probes=PATIENT, traits=ONE_CONNECTION, limit=1)
     lab.wires[0].answers_at_once = False
     for _ in range(4):
         lab.now += lab.prober.round()
@@ -206,7 +208,7 @@ async def test_a_call_gets_the_only_slot_while_a_probe_runs_and_excuses_it() -> 
 
 
 async def test_an_answer_to_a_call_meanwhile_excuses_a_probe_that_gets_none() -> None:
-    lab = Lab()
+    lab = Lab(probes=PATIENT)
     lab.wires[0].answers_at_once = False
     for _ in range(4):
         lab.now += lab.prober.round()
