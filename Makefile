@@ -7,8 +7,6 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 MINUTES := 10
 # More than the two processors of a small machine: many tests wait for servers and for clusters.
 WORKERS := 4
-# These wait less, and each worker takes ten seconds to read the tests.
-test: WORKERS := 3
 # A file's tests stay together, and the files in the order of tests/conftest.py.
 SUITE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Tests that need no more than the packages of .venv. The two folders that have none of them are not read.
