@@ -314,14 +314,25 @@ class Bridge:
             try:
                 return await self._calls.response(request, key, fitting)
             except (DecodeError, GatewayError) as error:
-                rows = unequal_rows(request.inputs, fitting.signature)
-                if rows is not None:
-                    raise DecodeError(f"{rows}; {UnequalRows.REMEDY}") from error
-                return await self._calls.again(error, request, key, fitting, self._fitting)
+                return await self._second_attempt(error, request, key, fitting)
         except GatewayError as error:
             if not self._lacks_hint(error):
                 raise
             raise _with_hint(error) from error
+
+    async def _second_attempt(
+        self, error: DecodeError | GatewayError, request: Request, key: Key, fitting: Fitting
+    ) -> Response:
+        """Return the response to another attempt after `error`, if the model's tensors have changed since `fitting`.
+
+        Otherwise, raise `error`. If the request contains rows of unequal length, the message contains the remedy."""
+        try:
+            return await self._calls.again(error, request, key, fitting, self._fitting)
+        except DecodeError as mismatch:
+            rows = unequal_rows(request.inputs, fitting.signature)
+            if rows is None:
+                raise
+            raise DecodeError(f"{rows}; {UnequalRows.REMEDY}") from mismatch
 
     async def _fitting(self, request: Request, key: Key) -> Fitting:
         """Return the Fitting for an inference. If inputs are missing in the request, query which inputs are optional.
