@@ -3,6 +3,7 @@
 import pytest
 
 from gateway.bridge.settings import RouteSettings
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, unsupported
 from gateway.core.frozen import replace
 from gateway.core.models import Signature
@@ -71,6 +72,20 @@ async def test_requests_that_do_not_fit_ask_once_a_second_and_only_while_they_co
             await made(infer(named("z", [[1.0, 2.0]])))
         assert len(backend.questions) == questions
     assert backend.calls == []
+
+
+async def test_rows_of_unequal_length_reach_a_model_that_takes_texts_now() -> None:
+    backend, clock = Backend({"m": OLD}, lambda request: Response((named("y", request.inputs[0].array),))), Clock()
+    made = bridge(TENSORS, TENSORS, backend, RouteSettings(cast="round"), clock=clock)
+    await call(made, infer(named("x", [[1.0, 2.0]])))
+    texts = replace(named("x", [b"[1,2]", b"[3]"], Datatype.BYTES), content_type="json", untyped=True)
+    backend.compute = lambda request: Response((named("y", [[7.0, 8.0]]),))
+    with pytest.raises(DecodeError, match="rows of unequal length; send one request for each row"):
+        await call(made, infer(texts))
+    backend.signatures["m"] = replace(OLD, inputs=(spec("x", -1, datatype=Datatype.BYTES),))
+    clock.now += 1
+    response = await call(made, infer(texts))
+    assert response.outputs[0].array.tolist() == [[7.0, 8.0]]
 
 
 async def test_a_response_that_does_not_fit_is_no_reason_to_run_the_model_again() -> None:
