@@ -144,7 +144,7 @@ class Names:
         extents = [self._extents.get(id(each), (0, 1)) for each in value.arguments]
         depth, values = 1 + max(each for each, _ in extents), 1 + sum(each for _, each in extents)
         if depth > DEEPEST:
-            raise GraphError(f"more than {DEEPEST} nested values; use fewer", *value.place)
+            raise GraphError(f"values are nested more than {DEEPEST} levels deep; use fewer levels", *value.place)
         if values > MOST_VALUES:
             raise GraphError(f"{values} values in one, with those behind names; at most {MOST_VALUES}", *value.place)
         self._extents[id(value)] = depth, values
@@ -174,7 +174,7 @@ def read(data: object, names: Names, place: tuple[str | int, ...], depth: int = 
         GraphError: `data` is not a valid value. The error's `place` is the path to the mistake.
     """
     if depth > DEEPEST:
-        raise GraphError(f"more than {DEEPEST} nested values; use fewer", *place)
+        raise GraphError(f"values are nested more than {DEEPEST} levels deep; use fewer levels", *place)
     if isinstance(data, str) and data.startswith("$") and not data.startswith("$$"):
         return names.reference(data[1:], place, depth)
     if isinstance(data, dict):

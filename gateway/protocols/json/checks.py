@@ -347,18 +347,18 @@ def _is_hidden(later: CompiledExchange, earlier: CompiledExchange) -> bool:
 
 def _check_paths(form: CompiledForm) -> None:
     """Check that each path belongs to one operation. Only the two probes can share a path."""
-    found = {pattern: "infer" for each in form.exchanges for pattern in each.form.patterns}
+    found = {pattern: "`infer`" for each in form.exchanges for pattern in each.form.patterns}
     asked: list[tuple[Place, str, str]]
-    asked = [(("ready", "path"), path, "ready") for path in (form.form.ready.paths if form.form.ready else ())]
+    asked = [(("ready", "path"), path, "a probe") for path in (form.form.ready.paths if form.form.ready else ())]
     if form.form.live is not form.form.ready:
-        asked += [(("live", "path"), path, "ready") for path in (form.form.live.paths if form.form.live else ())]
+        asked += [(("live", "path"), path, "a probe") for path in (form.form.live.paths if form.form.live else ())]
     if form.form.models:
-        asked += [(("models", "path"), path, "models") for path in form.form.models.paths]
+        asked += [(("models", "path"), path, "`models`") for path in form.form.models.paths]
         asked += [(("models", "one", "path"), path, "one model") for path in form.form.models.one_paths]
     for place, path, operation in asked:
         other = found.setdefault(f"GET {path}", operation)
         if other != operation:
-            raise FormError(place, f"GET {path} is the path of `{other}`, too; expected another")
+            raise FormError(place, f"GET {path} is the path of {other}, too; expected another")
 
 
 # --- Templates that accept all bodies of another template ---

@@ -110,7 +110,7 @@ def test_transforms_are_nested_only_so_deep() -> None:
     for _ in range(DEEPEST):
         value = {"sum": [value, "$x"]}
     assert graph({}, {"y": value})
-    assert f"more than {DEEPEST} nested values" in refused({}, {"y": {"sum": [value]}}).message
+    assert f"nested more than {DEEPEST} levels deep" in refused({}, {"y": {"sum": [value]}}).message
 
 
 def test_values_behind_names_count_as_if_they_were_written_out() -> None:
@@ -118,7 +118,7 @@ def test_values_behind_names_count_as_if_they_were_written_out() -> None:
     doubled = {f"v{at}": {"sum": [f"$v{at - 1}" if at else "$x"] * 2} for at in range(30)}
     assert str(MOST_VALUES) in refused(doubled, {"y": "$v29"}).message
     nested = {f"v{at}": {"sum": [f"$v{at - 1}" if at else "$x", "$x"]} for at in range(900)}
-    assert f"more than {DEEPEST} nested values" in refused(nested, {"y": "$v899", "z": "$v0"}).message
+    assert f"nested more than {DEEPEST} levels deep" in refused(nested, {"y": "$v899", "z": "$v0"}).message
 
 
 @pytest.mark.parametrize(

@@ -98,9 +98,9 @@ WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
     ),
     # the whole form
     (
-        infer("$x", "$y", "ready: {path: /r}\nmodels: {path: /r, response: [$model, ...]}"),
+        infer("$x", "$y", "ready: {path: /r}\nlive: {path: /l}\nmodels: {path: /l, response: [$model, ...]}"),
         ("models", "path"),
-        "`ready`",
+        "GET /l is the path of a probe",
     ),
     (
         "infer: {path: /p, method: GET, request: $x, response: $y}\nready: {path: /p}",
