@@ -1,19 +1,22 @@
-"""What is written is read as it was, whatever the tensors are."""
+"""What is written: its alignment, its size, and the cache of its structures."""
 
 from struct import unpack_from
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.datatypes import Datatype
-from gateway.core.frozen import replace
+from gateway.core.errors import GatewayError
 from gateway.core.operations import Operation
-from gateway.core.requests import DEFAULT_TRANSLATE, Request, RequestedOutput, Response
+from gateway.core.requests import Request, RequestedOutput
 from gateway.core.tensors import Tensor, tensor
+from gateway.protocols.graphpipe import schema
+from gateway.protocols.graphpipe.flatbuffers import Writer
 from gateway.protocols.graphpipe.schema import TYPE_NUMBERS
-from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked, call, reply
+from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked
 
 NUMBERS = sorted(set(TYPE_NUMBERS) - {Datatype.BYTES})
 SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
@@ -37,31 +40,6 @@ NAMES = st.lists(st.text(min_size=1, max_size=5), max_size=3, unique=True)
 
 
 @settings(deadline=None)
-@given(TENSORS, NAMES, st.text(max_size=20))
-def test_requests(inputs: tuple[Tensor, ...], outputs: list[str], config: str) -> None:
-    parameters = {"config": config} if config else {}
-    wanted = tuple(map(RequestedOutput, outputs))
-    message = GRAPHPIPE.encode_request(Request(Operation.INFER, "m", "", None, inputs, wanted, parameters), TARGET)
-    request = asked(message.body)
-
-    assert request.inputs == inputs
-    assert (request.outputs, request.parameters) == (wanted, parameters)
-
-
-@settings(deadline=None)
-@given(TENSORS)
-def test_replies(outputs: tuple[Tensor, ...]) -> None:
-    """Outputs have no names in replies."""
-    request = Request(Operation.INFER, origin=call(b""))
-    message = GRAPHPIPE.encode_response(Response(outputs), request, DEFAULT_TRANSLATE)
-    response = GRAPHPIPE.decode_response(reply(message.body), request, TARGET)
-
-    assert message.status == 200
-    assert isinstance(response, Response)
-    assert response.outputs == tuple(replace(output, name="") for output in outputs)
-
-
-@settings(deadline=None)
 @given(TENSORS, st.text(max_size=90))
 def test_every_payload_is_aligned_and_none_is_copied(inputs: tuple[Tensor, ...], config: str) -> None:
     parameters = {"config": config} if config else {}
@@ -75,3 +53,24 @@ def test_every_payload_is_aligned_and_none_is_copied(inputs: tuple[Tensor, ...],
         if each.datatype is not Datatype.BYTES and len(each.data):
             assert starts[id(each.data)] % 64 == 0
             assert unpack_from("<I", b"".join(parts), starts[id(each.data)] - 4) == (len(each.data),)
+
+
+def test_two_gigabytes_are_too_many() -> None:
+    writer = Writer()
+    writer.payload(
+        writer.table(schema.NUMBERS_LAYOUT) + schema.NUMBERS_LAYOUT.offsets[schema.Tensor.DATA], 1, 2**31 - 64
+    )
+    with pytest.raises(GatewayError, match="smaller than 2 GiB"):
+        writer.finish()
+
+
+def test_cached_structures_differ_in_everything_but_the_data() -> None:
+    def written(each: Tensor, config: str = "", outputs: tuple[RequestedOutput, ...] = ()) -> Request:
+        request = Request(Operation.INFER, inputs=(each,), parameters={"config": config}, outputs=outputs)
+        return asked(GRAPHPIPE.encode_request(request, TARGET).body)
+
+    for array in (np.array([1, 2], np.float32), np.array([3, 4], np.float32), np.array([[3, 4]], np.int32)):
+        x = tensor("x", array)
+        assert written(x).inputs == (x,)
+    for config in ("c", ""):
+        assert written(x, config, (RequestedOutput("y"),)).parameters == ({"config": "c"} if config else {})
