@@ -117,8 +117,7 @@ async def test_a_request_and_its_reply_pass_as_they_came(
 
 
 @pytest.mark.parametrize(
-    ("path", "goes_to"),
-    [("/predict", "/predict"), ("/seldon/ns/m/api/v1.0/predictions", "/api/v1.0/predictions")],
+    ("path", "goes_to"), [("/predict", "/predict"), ("/seldon/ns/m/api/v1.0/predictions", "/api/v1.0/predictions")]
 )
 async def test_a_request_in_a_query_passes_as_it_came(path: str, goes_to: str) -> None:
     told = b'{"meta":{},"strData":"HELLO"}\n'

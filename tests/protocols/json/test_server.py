@@ -242,22 +242,16 @@ def test_a_reply_has_a_type_that_the_client_accepts(content_type: str, accept: s
     assert TYPES.encode_response(answer, request, Translate()).body == reply
 
 
-def test_a_single_exchange_reads_every_content_type() -> None:
-    only = declared("infer: {path: /predict, request: {x: $x}, response: $y}")
-    for content_type in ("text/plain", "application/x-www-form-urlencoded", ""):
-        assert read(only, PREDICT, b'{"x":[1]}', content_type=content_type).inputs[0].shape == (1,)
+ONE = "{path: /predict, request: {x: $x}, response: $y}"
+BOTH = f"[{ONE}, {{path: /predict, request: {{z: $x}}, response: $y}}]"
 
 
-def test_exchanges_of_one_type_read_every_content_type() -> None:
+@pytest.mark.parametrize(("infer", "body"), [(ONE, b'{"x":[1]}'), (BOTH, b'{"x":[1]}'), (BOTH, b'{"z":[1]}')])
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_exchanges_of_one_type_read_every_content_type(infer: str, body: bytes, content_type: str) -> None:
     """`curl -d` says that a body is a web form's."""
-    both = declared("""
-infer:
-  - {path: /predict, request: {x: $x}, response: $y}
-  - {path: /predict, request: {z: $x}, response: $y}
-""")
-    for body in (b'{"x":[1]}', b'{"z":[1]}'):
-        content_type = "application/x-www-form-urlencoded"
-        assert read(both, PREDICT, body, content_type=content_type).inputs[0].shape == (1,)
+    [x] = read(declared(f"infer: {infer}"), PREDICT, body, content_type=content_type).inputs
+    assert x.shape == (1,)
 
 
 HEADS = declared("""
