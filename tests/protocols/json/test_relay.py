@@ -24,13 +24,14 @@ JSON = "application/json"
 # --- through a gateway ---
 
 
-def wires(form: str, *reply: bytes, kind: str = JSON, more: str = "", status: int = 200) -> Wires:
-    """A gateway with the ready form on both sides of its route, and a server that always gives one reply."""
+def wires(form: str, *reply: bytes, back: str = "", kind: str = JSON, more: str = "", status: int = 200) -> Wires:
+    """A gateway with the ready form on both sides of its route, or with `back` on the side of the server, which always
+    gives one reply."""
     fields = ((b"content-type", kind.encode()), (b"x-request-id", b"1")) if kind else ()
     return Wires(
         f"""
 listeners: [{{name: in, bind: "127.0.0.1:0", protocols: ["json:{form}"], model: m}}]
-backends: {{lab: {{protocol: json, form: {form}, endpoints: ["lab:1"]}}}}
+backends: {{lab: {{protocol: json, form: {back or form}, endpoints: ["lab:1"]}}}}
 routes:
   - {{match: {{listener: in}}, backend: lab{more}}}
 """,
@@ -254,14 +255,7 @@ async def test_a_page_of_the_web_is_no_reply() -> None:
 async def test_two_forms_are_translated(front: str, back: str) -> None:
     told = {"vertex": b'{"predictions": [ 2 ]}', "seldon": b'{"data":{"ndarray":[ 2 ]},"meta":{}}'}
     asked = {"vertex": b'{"instances":[ 1 ]}', "seldon": b'{"data":{"ndarray":[ 1 ]}}'}
-    gateway = Wires(
-        f"""
-listeners: [{{name: in, bind: "127.0.0.1:0", protocols: ["json:{front}"], model: m}}]
-backends: {{lab: {{protocol: json, form: {back}, endpoints: ["lab:1"]}}}}
-routes: [{{match: {{listener: in}}, backend: lab}}]
-""",
-        lab=replying(told[back], headers=((b"content-type", JSON.encode()),)),
-    )
+    gateway = wires(front, told[back], back=back)
     await gateway.post(f"json:{front}", "/predict", asked[front])
     assert bytes(gateway.sent["lab"][0].body).replace(b" ", b"") == asked[back].replace(b" ", b"")
 
@@ -641,15 +635,6 @@ def test_probes_and_lists_are_read() -> None:
 
 # --- streams ---
 
-STREAMS = declared("""
-infer:
-- {path: /stream, request: {x: $x}, response: {y: $y}, stream: openai}
-- {path: /both, request: {x: $x, stream: true}, response: {y: $y}, stream: openai}
-- {path: /both, request: {x: $x, "stream?": false}, response: {y: $y}}
-error: {error: $message}
-""")
-
-
 STREAMING = """
 forms:
   tokens:
@@ -679,5 +664,10 @@ async def test_an_error_instead_of_a_stream_is_told() -> None:
 
 
 def test_a_request_whose_body_says_whether_it_asks_for_a_stream_is_read() -> None:
+    form = declared("""
+infer:
+- {path: /both, request: {x: $x, stream: true}, response: {y: $y}, stream: openai}
+- {path: /both, request: {x: $x, "stream?": false}, response: {y: $y}}
+""")
     for flag in (b"true", b"false"):
-        assert is_read(STREAMS, message("POST /both", b'{"x": [1], "stream": %b}' % flag))
+        assert is_read(form, message("POST /both", b'{"x": [1], "stream": %b}' % flag))

@@ -113,6 +113,8 @@ class Exchanges:
     probe: str
     ready: tuple[bytes, ...]
     resting: tuple[bytes, ...] = ()
+    model: str = ""
+    """The model of the requests that give no other."""
 
 
 def embeddings(*vectors: str, model: str = "m", more: str = "") -> bytes:
@@ -355,6 +357,7 @@ VERTEX = Exchanges(
 
 TORCHSERVE = Exchanges(
     path="/predictions/m",
+    model="m",
     asked={
         "a list": Asked(
             b"[[1,2],[3,4]]",
@@ -369,14 +372,12 @@ TORCHSERVE = Exchanges(
             ),
             path="/predictions/m/1.0",
             to="/predictions/m/1.0",
-            model="m",
             version="1.0",
         ),
         "KServe's envelope": Asked(
             b'{"instances":[[1,2],[3,4]]}',
             X,
             Told(b'{"predictions":[9.0,19.5]}', Y, read=False),
-            model="m",
             writes=b"[[1,2],[3,4]]",
         ),
         "bytes": Asked(
@@ -384,7 +385,6 @@ TORCHSERVE = Exchanges(
             JPEG,
             Told(b"[9.0,19.5]", Y, type=""),
             type="image/jpeg",
-            model="m",
             writes_type="application/octet-stream",
         ),
         # `curl -T kitten.jpg`
@@ -394,7 +394,6 @@ TORCHSERVE = Exchanges(
             Told(b'{\n  "bytes": 20\n}', (("bytes", "INT64", 20),), type="", writes=b"20"),
             method="PUT",
             type="",
-            model="m",
             writes_type="application/octet-stream",
         ),
         # `curl -T numbers.json`, and -H 'Content-Type:': the real server passes 9 bytes to the handler
@@ -403,7 +402,6 @@ TORCHSERVE = Exchanges(
             unnamed("BYTES", ["[[1,2,3]]"]),
             Told(b'{\n  "bytes": 9\n}', (("bytes", "INT64", 9),), type="", writes=b"9"),
             type="",
-            model="m",
             writes_type="application/octet-stream",
         ),
         "a file": Asked(
@@ -412,7 +410,6 @@ TORCHSERVE = Exchanges(
             JPEG,
             Told(b"[9.0,19.5]", Y, type=""),
             type="multipart/form-data; boundary=b",
-            model="m",
             writes=b"\xff\xd8\xff",
             writes_type="application/octet-stream",
         ),
@@ -422,7 +419,6 @@ TORCHSERVE = Exchanges(
             unnamed("BYTES", ["caf\u00e9 au lait"]),
             Told(b'{\n  "bytes": 12\n}', (("bytes", "INT64", 12),), type="", writes=b"12"),
             type="application/x-www-form-urlencoded",
-            model="m",
             writes="caf\u00e9 au lait".encode(),
             writes_type="application/octet-stream",
         ),
@@ -616,6 +612,7 @@ HUGGINGFACE = Exchanges(
 
 OPENAI_EMBEDDINGS = Exchanges(
     path="/v1/embeddings",
+    model="m",
     asked={
         # openai 3.54.0, which asks for base64 by itself
         "a text": Asked(
@@ -627,14 +624,12 @@ OPENAI_EMBEDDINGS = Exchanges(
                 parameters={"prompt_tokens": 1, "total_tokens": 1},
                 read=False,
             ),
-            model="m",
             writes=b'{"model":"m","input":["hello"]}',
         ),
         "texts, as numbers": Asked(
             b'{"model":"m","input":["a","b"],"dimensions":2,"encoding_format":"float"}',
             unnamed("BYTES", ["a", "b"]),
             Told(embeddings("[0.5,1.0]", "[0.25,2.0]"), unnamed("FP64", [[0.5, 1.0], [0.25, 2.0]])),
-            model="m",
             parameters={"dimensions": 2},
             writes=b'{"model":"m","input":["a","b"],"dimensions":2}',
         ),
@@ -642,13 +637,11 @@ OPENAI_EMBEDDINGS = Exchanges(
             b'{"model":"m","input":[1,2,3]}',
             unnamed("INT64", [[1, 2, 3]]),
             Told(embeddings("[0.5,1.0]", model="m-2"), unnamed("FP64", [[0.5, 1.0]]), writes=embeddings("[0.5,1.0]")),
-            model="m",
         ),
         "sequences of tokens": Asked(
             b'{"model":"m","input":[[1,2],[3,4]]}',
             X,
             Told(embeddings("[0.5]", "[0.25]"), unnamed("FP64", [[0.5], [0.25]])),
-            model="m",
         ),
     },
     failed={
@@ -672,6 +665,7 @@ INFINITY_REPLY = (
 
 INFINITY = Exchanges(
     path="/embeddings",
+    model="tiny",
     asked={
         # infinity-emb 0.0.78
         "texts": Asked(
@@ -690,7 +684,6 @@ INFINITY = Exchanges(
                     more=',"usage":{"prompt_tokens":8,"total_tokens":8}',
                 ),
             ),
-            model="tiny",
         ),
         "a text, with OpenAI's path": Asked(
             b'{"model":"tiny","input":"hello","encoding_format":"base64","dimensions":2}',
@@ -701,7 +694,6 @@ INFINITY = Exchanges(
                 read=False,
             ),
             path="/v1/embeddings",
-            model="tiny",
             parameters={"dimensions": 2},
             writes=b'{"model":"tiny","input":["hello"],"dimensions":2}',
         ),
@@ -727,6 +719,7 @@ INFINITY = Exchanges(
 
 BENTOML = Exchanges(
     path="/m",
+    model="m",
     asked={
         "arguments by name": Asked(
             b'{"x":[[1,2],[3,4]]}',
@@ -737,10 +730,9 @@ BENTOML = Exchanges(
                 Told(b"HI", unnamed("BYTES", ["HI"]), type="text/plain; charset=utf-8", writes=b'["HI"]'),
                 Told(b'[{"a":1.0,"b":"x"},{"a":2.0,"b":"y"}]', ROWS),
             ),
-            model="m",
         ),
         "an argument without a name": Asked(
-            b"[[1,2],[3,4]]", X, Told(b"[9.0,19.5]", Y), model="m", writes=b'{"input0":[[1,2],[3,4]]}'
+            b"[[1,2],[3,4]]", X, Told(b"[9.0,19.5]", Y), writes=b'{"input0":[[1,2],[3,4]]}'
         ),
     },
     failed={
@@ -802,18 +794,15 @@ RAY = Exchanges(
 
 RAY_APPLICATIONS = Exchanges(
     path="/double",
+    model="double",
     asked={
         "a list": Asked(
-            b"[[1,2,3],[4,5,6]]",
-            unnamed("INT64", [[1, 2, 3], [4, 5, 6]]),
-            Told(b"[[2,4,6],[8,10,12]]", DOUBLED),
-            model="double",
+            b"[[1,2,3],[4,5,6]]", unnamed("INT64", [[1, 2, 3], [4, 5, 6]]), Told(b"[[2,4,6],[8,10,12]]", DOUBLED)
         ),
         "an object": Asked(
             b'{"a":[1,2],"b":[3.5]}',
             (("a", "INT64", [1, 2]), ("b", "FP64", [3.5])),
             Told(b'{"a":[2,4],"b":[7.0]}', (("a", "INT64", [2, 4]), ("b", "FP64", [7.0]))),
-            model="double",
         ),
         "a text": Asked(b'"you"', unnamed("BYTES", "you"), HELLO_YOU, path="/text", to="/text", model="text"),
     },

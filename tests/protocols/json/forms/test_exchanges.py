@@ -75,7 +75,7 @@ def reply(body: bytes, kind: str = "application/json", status: int = 200) -> Mes
 def test_a_client_s_request_is_read(protocol: Protocol, form: Exchanges, found: Asked) -> None:
     request = decoded(message(found, form, protocol), protocol, LISTENER)
     assert tuple(map(plain, request.inputs)) == found.inputs
-    assert (request.model, request.version) == (found.model or LISTENER.model, found.version)
+    assert (request.model, request.version) == (found.model or form.model or LISTENER.model, found.version)
     assert request.id == (found.id or None)
     assert request.parameters == found.parameters
 
