@@ -32,11 +32,10 @@ A, B = floats(1.5, 2, 3), floats(0.1, 1e-300)
 def call(
     operation: Operation, *inputs: Tensor, model: str = "toy", part: str = "", config: str = "", **positions: int
 ) -> Request:
-    """A request with its inputs; the tensors of a derivative stand behind the positions."""
+    """A request: its inputs, then the positions, then the tensors that have names (`sens`, `vec`)."""
     indexes = [index(name, position) for name, position in positions.items()]
-    tensors = [each for each in inputs if not each.name], [each for each in inputs if each.name]
-    parameters = {"config": config} if config else {}
-    return Request(operation, model, inputs=(*tensors[0], *indexes, *tensors[1]), parameters=parameters, part=part)
+    tensors = (*(each for each in inputs if not each.name), *indexes, *(each for each in inputs if each.name))
+    return Request(operation, model, inputs=tensors, parameters={"config": config} if config else {}, part=part)
 
 
 REQUESTS = {
