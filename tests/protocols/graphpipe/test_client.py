@@ -5,10 +5,11 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Target
 from gateway.core.requests import Request, RequestedOutput
-from gateway.core.tensors import Parameters, Tensor, tensor
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.graphpipe.flatbuffers import Flatbuffer
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked, reply
@@ -46,9 +47,9 @@ def test_metadata_and_readiness_are_the_same_request() -> None:
 
 
 def test_names_are_written_only_if_there_are_any() -> None:
-    named = GRAPHPIPE.encode_request(Request(Operation.INFER, inputs=(X, Tensor("", X.datatype, (0,), b""))), TARGET)
+    named = GRAPHPIPE.encode_request(Request(Operation.INFER, inputs=(X, replace(X, name=""))), TARGET)
     assert [each.name for each in asked(named.body).inputs] == ["x", ""]
-    unnamed = GRAPHPIPE.encode_request(Request(Operation.INFER, inputs=(Tensor("", X.datatype, (2,), X.data),)), TARGET)
+    unnamed = GRAPHPIPE.encode_request(Request(Operation.INFER, inputs=(replace(X, name=""),)), TARGET)
     question = Flatbuffer(unnamed.body).root().table(schema.Request.REQ)
     assert question is not None
     assert question.count(schema.InferRequest.INPUT_NAMES) == 0  # Go's `Serve` refuses a name that it does not know
@@ -60,14 +61,8 @@ def test_names_are_written_only_if_there_are_any() -> None:
         (Request(Operation.INFER, parameters={"other": 1}), "parameter 'other' is not supported by GraphPipe"),
         (Request(Operation.INFER, parameters={"config": 1}), "parameter 'config' is 1, expected text"),
         (Request(Operation.INFER, parameters={"config": "\ud800"}), "config '\\\\ud800' is not UTF-8"),
-        (
-            Request(Operation.INFER, inputs=(Tensor("x", Datatype.FP32, (0,), b"", parameters={"p": 1}),)),
-            "parameter 'p' of input 'x'",
-        ),
-        (
-            Request(Operation.INFER, outputs=(RequestedOutput("y", {"classification": 3}),)),
-            "parameter 'classification' of output 'y'",
-        ),
+        (Request(Operation.INFER, inputs=(replace(X, parameters={"p": 1}),)), "parameter 'p' of input 'x'"),
+        (Request(Operation.INFER, outputs=(RequestedOutput("y", {"p": 3}),)), "parameter 'p' of output 'y'"),
         (Request(Operation.INFER, inputs=(Tensor("x", Datatype.BF16, (0,), b""),)), "input 'x' is BF16"),
         (Request(Operation.GRADIENT), "operation 'gradient' is not supported by GraphPipe"),
         (Request(Operation.MODELS), "operation 'models' is not supported by GraphPipe"),
@@ -79,18 +74,14 @@ def test_what_graphpipe_cannot_carry_is_refused_by_name(request_: Request, text:
 
 
 def test_the_parameter_gateway_datatype_is_left_out() -> None:
-    parameters: Parameters = {"gateway_datatype": "BOOL"}
-    message = GRAPHPIPE.encode_request(
-        Request(Operation.INFER, inputs=(Tensor("x", Datatype.UINT8, (1,), b"\1", parameters=parameters),)), TARGET
-    )
-    assert asked(message.body).inputs == (Tensor("x", Datatype.UINT8, (1,), b"\1"),)
+    request = Request(Operation.INFER, inputs=(replace(X, parameters={"gateway_datatype": "BOOL"}),))
+    assert asked(GRAPHPIPE.encode_request(request, TARGET).body).inputs == (X,)
 
 
 def test_a_long_config_names_the_limit_of_the_backend() -> None:
+    request = Request(Operation.INFER, parameters={"config": "abcd"})
     with pytest.raises(GatewayError, match="of backend 'b' allows no more") as caught:
-        GRAPHPIPE.encode_request(
-            Request(Operation.INFER, parameters={"config": "abcd"}), Target("b", limits=Limits(config=3))
-        )
+        GRAPHPIPE.encode_request(request, Target("b", limits=Limits(config=3)))
     assert caught.value.reason is Reason.TOO_LARGE
 
 

@@ -100,10 +100,7 @@ def test_the_unchanged_message_is_read() -> None:
         (tensor_message(data=u32(HUGE) + b"ab"), "bytes at offset"),
         (tensor_message(strings=[u32(1), To("text")], text=[u32(1) + b"a"]), "and no strings"),
         (tensor_message(type_=12), r"0 strings, but shape \[2\] takes 2"),
-        (
-            tensor_message(type_=12, shape=u32(0), strings=[u32(1), To("text")], text=[u32(1) + b"a"]),
-            "and no data",
-        ),
+        (tensor_message(type_=12, shape=u32(0), strings=[u32(1), To("text")], text=[u32(1) + b"a"]), "and no data"),
         (tensor_message(type_=12, shape=u32(0), strings=[u32(1), u32(HUGE)], data=u32(0)), "bytes at offset"),
         (
             tensor_message(type_=12, shape=u32(0), strings=[u32(1), To("text")], data=u32(0), text=[u32(2**31) + b"a"]),

@@ -15,7 +15,7 @@ from gateway.core.requests import DEFAULT_TRANSLATE, Request, RequestedOutput, R
 from gateway.core.tensors import Tensor
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.graphpipe.schema import TYPE_NUMBERS
-from tests.protocols.graphpipe.test_round_trip import NAMES, TENSORS
+from tests.protocols.graphpipe.test_flatbuffer_writer import NAMES, TENSORS
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked, call, reply
 
 
@@ -88,6 +88,8 @@ def test_the_package_reads_requests(inputs: tuple[Tensor, ...], outputs: list[st
     assert request.number(schema.Request.REQ_TYPE, Uint8Flags) == schema.INFER_REQUEST
     infer = request.table(schema.Request.REQ)
     assert infer.string(schema.InferRequest.CONFIG).decode() == config
+    names = [each.name for each in inputs] if any(each.name for each in inputs) else []
+    assert [name.decode() for name in infer.strings(schema.InferRequest.INPUT_NAMES)] == names
     assert [name.decode() for name in infer.strings(schema.InferRequest.OUTPUT_NAMES)] == outputs
     assert [fields(each) for each in infer.tables(schema.InferRequest.INPUT_TENSORS)] == list(map(expected, inputs))
 
@@ -97,6 +99,7 @@ def test_the_package_reads_requests(inputs: tuple[Tensor, ...], outputs: list[st
 def test_the_package_reads_replies(outputs: tuple[Tensor, ...]) -> None:
     request = Request(Operation.INFER, origin=call(b""))
     message = GRAPHPIPE.encode_response(Response(outputs), request, DEFAULT_TRANSLATE)
+    assert message.status == 200
     tensors = root(bytes(message.body)).tables(schema.InferResponse.OUTPUT_TENSORS)
     assert [fields(each) for each in tensors] == list(map(expected, outputs))
 

@@ -18,25 +18,24 @@ SIGNATURE = Signature(
 )
 
 
+def answered(signature: Signature, method: str) -> Message:
+    request = Request(Operation.METADATA, "m", origin=call(b"", "m", method))
+    return GRAPHPIPE.encode_response(signature, request, DEFAULT_TRANSLATE)
+
+
 def test_what_a_server_tells_people_goes_on() -> None:
     spec = TensorSpec("x", Datatype.FP32, (-1,), description="pixels, größe")
     told = Signature((spec,), (spec,), name="m", platform="go", description="finds cats", server_version="1.0.5")
-    for_model = GRAPHPIPE.encode_response(
-        told, Request(Operation.METADATA, "m", origin=call(b"", "m")), DEFAULT_TRANSLATE
-    )
-    assert GRAPHPIPE.decode_response(reply(for_model.body), Request(Operation.METADATA), TARGET) == told
-    by_get = Request(Operation.METADATA, "m", origin=call(b"", "m", "GET"))
-    shown = json.loads(bytes(GRAPHPIPE.encode_response(told, by_get, DEFAULT_TRANSLATE).body))
+    binary = answered(told, "POST").body
+    assert GRAPHPIPE.decode_response(reply(binary), Request(Operation.METADATA), TARGET) == told
+    shown = json.loads(bytes(answered(told, "GET").body))
     assert (shown["Version"], shown["Description"]) == ("1.0.5", "finds cats")
     assert [each["Description"] for each in shown["Inputs"] + shown["Outputs"]] == ["pixels, größe"] * 2
 
 
 def test_metadata_is_binary_to_post_and_json_to_get() -> None:
-    def told(method: str) -> Message:
-        request = Request(Operation.METADATA, "m", origin=call(b"", "m", method))
-        return GRAPHPIPE.encode_response(SIGNATURE, request, DEFAULT_TRANSLATE)
-
-    read = GRAPHPIPE.decode_response(reply(told("POST").body), Request(Operation.METADATA), TARGET)
+    binary = answered(SIGNATURE, "POST").body
+    read = GRAPHPIPE.decode_response(reply(binary), Request(Operation.METADATA), TARGET)
     assert read == Signature(
         (TensorSpec("x", Datatype.FP32, (-1, 3)), TensorSpec("flag", Datatype.UINT8, ())),
         (TensorSpec("y", Datatype.FP32, (2,)),),
@@ -44,7 +43,7 @@ def test_metadata_is_binary_to_post_and_json_to_get() -> None:
         platform="onnxruntime",
         server_version="1, 2",
     )
-    shown = told("GET")
+    shown = answered(SIGNATURE, "GET")
     assert shown.headers.get("content-type") == "application/json"
     assert b'\n    "Name": "m",\n' in bytes(shown.body)
     assert json.loads(bytes(shown.body)) == {

@@ -12,13 +12,13 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import Limits, ListenerSettings
+from gateway.core.protocol import ListenerSettings
 from gateway.core.requests import DEFAULT_TRANSLATE, Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor
 from gateway.protocols.graphpipe import server
 from tests.limits import examples
+from tests.protocols.graphpipe.test_flatbuffer_writer import NAMES, TENSORS
 from tests.protocols.graphpipe.test_flatbuffers import Writer, reply_of_the_package, request_of_the_package
-from tests.protocols.graphpipe.test_round_trip import NAMES, TENSORS
 from tests.protocols.graphpipe.wire import (
     GRAPHPIPE,
     REQUEST,
@@ -165,24 +165,6 @@ def test_what_another_gateway_sends_is_written_as_it_came() -> None:
     assert sent_back(answered(told)) == told
 
 
-def test_large_tensors_are_views_of_the_message() -> None:
-    body = request_of_the_package((replace(X, shape=(1000,), data=bytes(4000)),), [], "")
-    [tensor] = asked(body).inputs
-    assert isinstance(tensor.data, memoryview)
-    assert tensor.data.obj is body
-
-
-def test_a_parameter_that_graphpipe_lacks_is_refused() -> None:
-    request = asked(request_of_the_package((X,), ["z"], ""))
-    for changed in (
-        replace(request, inputs=(replace(request.inputs[0], parameters={"p": 1}),)),
-        replace(request, outputs=(RequestedOutput("z", {"p": 1}),)),
-        replace(request, parameters={"p": 1}),
-    ):
-        with pytest.raises(GatewayError, match="'p'"):
-            sent_on(changed)
-
-
 def test_a_reply_with_other_outputs_than_requested_is_refused() -> None:
     """Go's `Serve` ignores the names of outputs, and gives all."""
     body = reply_of_the_package((X,))
@@ -198,16 +180,6 @@ def test_errors_are_no_outputs() -> None:
     text = writer.table(2, {1: writer.string(b"no")}, {})
     with pytest.raises(GatewayError, match="no"):
         answered(writer.finish(writer.table(2, {1: writer.links([text])}, {})))
-
-
-def test_smaller_limits_hold_for_a_config() -> None:
-    body = request_of_the_package((X,), [], "settings")
-    request = asked(body)
-    small = Limits(config=7)
-    with pytest.raises(GatewayError, match="config of 8 bytes"):
-        server.decode_request(call(body), ListenerSettings("small", limits=small))
-    with pytest.raises(GatewayError, match="config of 8 bytes"):
-        GRAPHPIPE.encode_request(request, replace(TARGET, limits=small))
 
 
 def test_messages_with_long_names_and_many_tensors_are_written_alike() -> None:

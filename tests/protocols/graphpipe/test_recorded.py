@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.core.datatypes import Datatype
+from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, RequestedOutput, Response
@@ -43,23 +43,9 @@ def test_the_go_clients_strings_have_no_nul_behind_them() -> None:
 
 
 SIX = [[0, 1, 2], [3, 100, 127]]
+NUMBERS = ("UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "UINT64", "INT64", "FP16", "FP32", "FP64")
 ARRAYS: dict[str, tuple[Datatype, Any]] = {
-    **{
-        name: (datatype, np.array(SIX, name))
-        for name, datatype in {
-            "uint8": Datatype.UINT8,
-            "int8": Datatype.INT8,
-            "uint16": Datatype.UINT16,
-            "int16": Datatype.INT16,
-            "uint32": Datatype.UINT32,
-            "int32": Datatype.INT32,
-            "uint64": Datatype.UINT64,
-            "int64": Datatype.INT64,
-            "float16": Datatype.FP16,
-            "float32": Datatype.FP32,
-            "float64": Datatype.FP64,
-        }.items()
-    },
+    **{each.dtype.name: (each, np.array(SIX, each.dtype)) for each in map(DATATYPES.__getitem__, NUMBERS)},
     "scalar": (Datatype.FP64, np.array(1.5)),
     "empty": (Datatype.INT32, np.zeros((0, 3), np.int32)),
     "unicode": (Datatype.BYTES, np.array(["é".encode(), b"", b"abcd"], object)),

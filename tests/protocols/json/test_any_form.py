@@ -11,41 +11,11 @@ from gateway.protocols.json.protocol import protocol_of
 from tests.limits import examples
 
 WORDS = [
-    "$x",
-    "$y",
-    "$x|flat",
-    "$x|shape",
-    "$x|base64",
-    "$x|base64:FP32",
-    "$y|scalar",
-    "$z|texts",
-    "$*",
-    "$*|names",
-    "$*|table",
-    "$_",
-    "$_=1",
-    "$_={",
-    "$id",
-    "$model",
-    "$version",
-    "$index",
-    "$message",
-    "$code",
-    "$code|grpc",
-    "$params",
-    "$param.k",
-    "$param.",
-    "$",
-    "$$",
-    "$$a",
-    "$any",
-    "...",
-    "a",
-    "$x|",
-    "$x|flat:FP32",
-    "$_x",
+    "$x", "$y", "$x|flat", "$x|shape", "$x|base64", "$x|base64:FP32", "$y|scalar", "$z|texts", "$*", "$*|names",
+    "$*|table", "$_", "$_=1", "$_={", "$id", "$model", "$version", "$index", "$message", "$code", "$code|grpc",
+    "$params", "$param.k", "$param.", "$", "$$", "$$a", "$any", "...", "a", "$x|", "$x|flat:FP32", "$_x",
     "$x|what|flat",
-]
+]  # fmt: skip
 KEYS = ["a", "b", "a?", "$*", "$any", "?", "", "$x", "$$x", 'a"', "\n", "$any?", 1, None, True, "a??"]
 SCALARS = st.sampled_from([*WORDS, 0, -1, 1.5, float("nan"), 2**70, True, None, b"a", {1, 2}])
 TEMPLATES = st.recursive(
@@ -59,21 +29,10 @@ TEMPLATES = st.recursive(
     max_leaves=8,
 )
 PATHS = st.sampled_from(["/p", "/{model}", "/{model}/{version}", "/{a}/x", "p", "/{", "/}", "/{model}{version}", "", 1])
-TYPES = st.sampled_from(
-    [
-        "application/json",
-        "text/csv",
-        "text/csv;header=present",
-        "application/x-npy",
-        "multipart/form-data",
-        "text/plain",
-        "*/*",
-        "image/*",
-        "application/jsonlines",
-        "nonsense",
-        "*/json",
-    ]
-)
+TYPES = st.sampled_from([
+    "application/json", "text/csv", "text/csv;header=present", "application/x-npy", "multipart/form-data",
+    "text/plain", "*/*", "image/*", "application/jsonlines", "nonsense", "*/json",
+])  # fmt: skip
 PROBES = st.fixed_dictionaries({"path": PATHS}, optional={"status": st.integers(-1, 999), "response": TEMPLATES})
 EXCHANGES = st.fixed_dictionaries(
     {"path": PATHS | st.lists(PATHS, max_size=3)},

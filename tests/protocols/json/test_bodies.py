@@ -1,13 +1,12 @@
 """Bodies of every kind of template: literal bytes to tensors and words, and back."""
 
 from base64 import b64encode
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
 
-from gateway.core import bytes_elements
-from gateway.core.datatypes import DATATYPES, Datatype
+from gateway.core.datatypes import DATATYPES
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.messages import NO_HEADERS, Headers
 from gateway.core.models import TensorSpec
@@ -21,6 +20,7 @@ from gateway.protocols.json.writing import MessageContents
 from tests.traced import traced
 
 LIMITS = Limits()
+Shown: TypeAlias = list[tuple[str, str, list[int], Any]]
 
 
 def body(
@@ -40,7 +40,7 @@ def read(template: object, text: bytes, specs: dict[str, TensorSpec] | None = No
     return body(template, specs, **more).read(text, NO_HEADERS, LIMITS)
 
 
-def shown(tensors: tuple[Tensor, ...]) -> list[tuple[str, str, list[int], Any]]:
+def shown(tensors: tuple[Tensor, ...]) -> Shown:
     """Each tensor as its name, datatype, shape and elements."""
     return [(each.name, each.datatype.value, list(each.shape), each.array.tolist()) for each in tensors]
 
@@ -57,12 +57,6 @@ def test_rows_of_unequal_length_are_read_one_by_one() -> None:
         read("$x", b"[[1],[1,2]" + b",[1]" * 10_000 + b"]")
 
 
-def text_tensor(name: str, texts: list[str], *shape: int) -> Tensor:
-    """A BYTES tensor; of one dimension without a shape."""
-    data = bytes_elements.pack([each.encode() for each in texts])
-    return Tensor(name, Datatype.BYTES, shape or (len(texts),), data)
-
-
 def spec(name: str, datatype: str, *shape: int) -> dict[str, TensorSpec]:
     """The declaration of one tensor."""
     return {name: TensorSpec(name, DATATYPES[datatype], shape)}
@@ -70,7 +64,7 @@ def spec(name: str, datatype: str, *shape: int) -> dict[str, TensorSpec]:
 
 X, FP64, INT64, BYTES = "$x", "FP64", "INT64", "BYTES"
 
-BOTH_WAYS: list[tuple[object, bytes, list[tuple[str, str, list[int], Any]]]] = [
+JSON: list[tuple[object, bytes, Shown]] = [
     # lists
     (X, b"[[1,2],[3,4]]", [("", INT64, [2, 2], [[1, 2], [3, 4]])]),
     ({"a": X}, b'{"a":[1.5,2.0]}', [("", FP64, [2], [1.5, 2.0])]),
@@ -145,17 +139,49 @@ BOTH_WAYS: list[tuple[object, bytes, list[tuple[str, str, list[int], Any]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("template", "text", "tensors"), BOTH_WAYS, ids=[str(each[0]) for each in BOTH_WAYS])
+# media type, template, text, tensors
+BOTH_WAYS: list[tuple[str, object, bytes, Shown]] = [
+    *[(JSON_TYPE, *each) for each in JSON],
+    (
+        "application/jsonlines",
+        [{"a": X}, "..."],
+        b'{"a":[1,2]}\n{"a":[3,4]}\n',
+        [("", INT64, [2, 2], [[1, 2], [3, 4]])],
+    ),
+    ("application/x-ndjson", X, b"[1,2]\n[3,4]\n", [("", INT64, [2, 2], [[1, 2], [3, 4]])]),
+    ("text/csv", X, b"1,2\r\n3,4\r\n", [("", INT64, [2, 2], [[1, 2], [3, 4]])]),
+    ("text/csv", [["$a", "$b"], "..."], b"1,x\r\n3,y\r\n", [("", INT64, [2], [1, 3]), ("", BYTES, [2], [b"x", b"y"])]),
+    (
+        "text/csv; header=present",
+        [{"$*": "$*"}, "..."],
+        b"p,q\r\n1,x\r\n2,y\r\n",
+        [("p", INT64, [2], [1, 2]), ("q", BYTES, [2], [b"x", b"y"])],
+    ),
+    (
+        "text/csv; header=present",
+        [{"p": "$p", "q": "$q"}, "..."],
+        b"p,q\r\n1,2\r\n",
+        [("", INT64, [1], [1]), ("", INT64, [1], [2])],
+    ),
+    ("text/plain", X, b"a text", [("", BYTES, [1], [b"a text"])]),
+    ("image/*", X, b"\x89PNG\0", [("", BYTES, [1], [b"\x89PNG\0"])]),
+    ("*/*", X, b"", [("", BYTES, [1], [b""])]),
+]
+
+
+@pytest.mark.parametrize(
+    ("media_type", "template", "text", "tensors"), BOTH_WAYS, ids=[f"{each[0]} {each[1]}" for each in BOTH_WAYS]
+)
 def test_a_body_is_read_and_written_as_the_template_has_it(
-    template: object, text: bytes, tensors: list[tuple[str, str, list[int], Any]]
+    media_type: str, template: object, text: bytes, tensors: Shown
 ) -> None:
-    bodies = body(template)
+    bodies = body(template, media_type=media_type)
     found = bodies.read(text, NO_HEADERS, LIMITS)
     assert shown(found.tensors) == tensors
     assert b"".join(map(bytes, bodies.write(MessageContents(tensors=found.tensors)))) == text
 
 
-READ: list[tuple[object, bytes, list[tuple[str, str, list[int], Any]]]] = [
+READ: list[tuple[object, bytes, Shown]] = [
     ({"a": X, "b?": "$_"}, b' { "b" : {"x":[1,{}]} , "a" : [ 1 , 2 ] } ', [("", INT64, [2], [1, 2])]),
     ({"a": X}, b'\xef\xbb\xbf{"a":[1]}', [("", INT64, [1], [1])]),
     ({"a": X}, b'{"\\u0061":[1]}', [("", INT64, [1], [1])]),
@@ -169,6 +195,11 @@ READ: list[tuple[object, bytes, list[tuple[str, str, list[int], Any]]]] = [
     ([{"a": "$a", "b?": "$b"}, "..."], b'[{"a":1},{"a":2}]', [("", INT64, [2], [1, 2])]),
     ([{"$*": "$*"}, "..."], b'[{"p":1,"q":2},{"q":3,"p":4}]', [("p", INT64, [2], [1, 4]), ("q", INT64, [2], [2, 3])]),
     ([{"a": "$a"}, "..."], b"[]", [("", INT64, [0], [])]),
+    (
+        [{"a": X, "b": "$y"}, "..."],
+        b'[{"a":1,"b":2},{"b":3,"a":4}]',
+        [("", INT64, [2], [1, 4]), ("", INT64, [2], [2, 3])],
+    ),
     ({"a": "$_=1", "x": X}, b'{"a":[{"b":2}],"x":[1]}', [("", INT64, [1], [1])]),
     # a colon in a string is no member
     ({"a": X, "b?": "$_"}, b'{"a":["x:y"],"b":"z:{:"}', [("", BYTES, [1], [b"x:y"])]),
@@ -176,9 +207,7 @@ READ: list[tuple[object, bytes, list[tuple[str, str, list[int], Any]]]] = [
 
 
 @pytest.mark.parametrize(("template", "text", "tensors"), READ, ids=[str(each[1]) for each in READ])
-def test_a_body_may_be_written_in_other_ways(
-    template: object, text: bytes, tensors: list[tuple[str, str, list[int], Any]]
-) -> None:
+def test_a_body_may_be_written_in_other_ways(template: object, text: bytes, tensors: Shown) -> None:
     assert shown(read(template, text).tensors) == tensors
 
 
@@ -264,6 +293,7 @@ def test_a_declared_tensor_has_its_datatype_and_shape(
     ("specs", "text", "why"),
     [
         (spec("x", "FP64", -1, 4), b'{"a":[[1,2,3]]}', r"input 'x' has shape \[1, 3\], expected \[-1, 4\]"),
+        (spec("x", "FP64", -1, 4), b'{"a":[[1,2,3,4],[1]]}', "ragged"),
         (spec("x", "FP64", -1), b'{"a":["1"]}', "input 'x': holds strings, expected FP64"),
         (spec("x", "BYTES", -1), b'{"a":[1]}', "input 'x': holds no strings, expected BYTES"),
         (spec("x", "FP64", -1), b'{"a":[true]}', "true or false, expected FP64"),
@@ -485,7 +515,7 @@ WRITTEN_WRONG: list[tuple[object, list[Tensor], str]] = [
     ({"a": "$x|text"}, [tensor("x", np.ones(1))], "expected BYTES"),
     ({"a": "$x|row"}, [tensor("x", np.ones((2, 2)))], "expected one row"),
     ({"a": "$x|texts"}, [tensor("x", np.ones(2))], "expected a list of texts"),
-    ({"a": "$x|base64:FP32"}, [text_tensor("x", ["a"])], "FP32"),
+    ({"a": "$x|base64:FP32"}, [tensor("x", np.array(["a"]))], "FP32"),
     ({"a": "$x|base64:FP32"}, [tensor("x", np.array([1e300]))], "FP32"),
     ({"a": "$x|flat"}, [tensor("x", np.ones((2, 2)))], "nothing in a flat list would tell"),
     ({"a": "$x|flat"}, [tensor("x", np.array(1.0))], "nothing in a flat list would tell"),
@@ -497,7 +527,7 @@ WRITTEN_WRONG: list[tuple[object, list[Tensor], str]] = [
     ([{"$*": "$*"}, "..."], [tensor("p", np.ones(0))], "no rows, so the form has no place for their names"),
     ([[X, "..."], "..."], [tensor("x", np.ones(2))], "expected rows"),
     ({"a": X, "m": "$model"}, [tensor("x", np.ones(1))], "the form requires 'm', but the message has nothing for it"),
-    ({"a": X}, [Tensor("x", Datatype.BYTES, (1,), bytes_elements.pack([b"\xff"]))], "not UTF-8"),
+    ({"a": X}, [tensor("x", np.array([b"\xff"]))], "not UTF-8"),
 ]
 
 
@@ -528,53 +558,21 @@ def test_tensors_go_by_name_if_they_have_the_names_of_the_places_and_else_by_pos
     assert body(template, specs).write(MessageContents(tensors=nameless)) == (b'{"a":[1],"b":[2]}',)
 
 
-MEDIA: list[tuple[str, object, bytes, list[tuple[str, str, list[int], Any]]]] = [
-    (
-        "application/jsonlines",
-        [{"a": X}, "..."],
-        b'{"a":[1,2]}\n{"a":[3,4]}\n',
-        [("", INT64, [2, 2], [[1, 2], [3, 4]])],
-    ),
-    ("application/x-ndjson", X, b"[1,2]\n[3,4]\n", [("", INT64, [2, 2], [[1, 2], [3, 4]])]),
-    ("text/csv", X, b"1,2\r\n3,4\r\n", [("", INT64, [2, 2], [[1, 2], [3, 4]])]),
-    ("text/csv", [["$a", "$b"], "..."], b"1,x\r\n3,y\r\n", [("", INT64, [2], [1, 3]), ("", BYTES, [2], [b"x", b"y"])]),
-    (
-        "text/csv; header=present",
-        [{"$*": "$*"}, "..."],
-        b"p,q\r\n1,x\r\n2,y\r\n",
-        [("p", INT64, [2], [1, 2]), ("q", BYTES, [2], [b"x", b"y"])],
-    ),
-    (
-        "text/csv; header=present",
-        [{"p": "$p", "q": "$q"}, "..."],
-        b"p,q\r\n1,2\r\n",
-        [("", INT64, [1], [1]), ("", INT64, [1], [2])],
-    ),
-    ("text/plain", X, b"a text", [("", BYTES, [1], [b"a text"])]),
-    ("image/*", X, b"\x89PNG\0", [("", BYTES, [1], [b"\x89PNG\0"])]),
-    ("*/*", X, b"", [("", BYTES, [1], [b""])]),
-]
-
-
-@pytest.mark.parametrize(("media_type", "template", "text", "tensors"), MEDIA, ids=[f"{m} {t}" for m, t, _, _ in MEDIA])
-def test_bodies_of_other_media_types(
-    media_type: str, template: object, text: bytes, tensors: list[tuple[str, str, list[int], Any]]
-) -> None:
-    bodies = body(template, media_type=media_type)
-    found = bodies.read(text, NO_HEADERS, LIMITS)
-    assert shown(found.tensors) == tensors
-    assert b"".join(map(bytes, bodies.write(MessageContents(tensors=found.tensors)))) == text
-
-
 def test_a_npy_file_is_a_tensor() -> None:
     bodies = body(X, media_type="application/x-npy")
     given = tensor("x", np.array([[1.5, 2.5]], np.float32))
     file = b"".join(map(bytes, bodies.write(MessageContents(tensors=(given,)))))
     assert file.startswith(b"\x93NUMPY\x01\x00")
     assert shown(bodies.read(file, NO_HEADERS, LIMITS).tensors) == [("", "FP32", [1, 2], [[1.5, 2.5]])]
-    pickled = file.replace(b"'<f4'", b"'|O' ")
-    with pytest.raises(DecodeError, match="input 'x'"):
-        bodies.read(pickled, NO_HEADERS, LIMITS)
+    with pytest.raises(DecodeError, match="is not that of an array of numbers"):
+        bodies.read(file.replace(b"'<f4'", b"'|O' "), NO_HEADERS, LIMITS)
+    with pytest.raises(GatewayError, match="is BYTES"):
+        bodies.write(MessageContents(tensors=(tensor("x", np.array(["a"])),)))
+
+
+def test_a_text_is_utf_8() -> None:
+    with pytest.raises(DecodeError, match="not UTF-8"):
+        read(X, b"\xff", media_type="text/plain")
 
 
 def test_the_columns_of_csv_have_the_datatypes_that_are_declared() -> None:
@@ -584,13 +582,17 @@ def test_the_columns_of_csv_have_the_datatypes_that_are_declared() -> None:
     assert str(shown(found.tensors)) == "[('p', 'BYTES', [2], [b'1', b'3']), ('q', 'FP32', [2], [2.0, nan])]"
 
 
-def test_a_declared_vector_is_a_column_of_csv() -> None:
-    bodies = body(X, spec("x", "FP64", -1), media_type="text/csv")
-    found = bodies.read(b"1\n2.5\n", NO_HEADERS, LIMITS)
+@pytest.mark.parametrize(("template", "text"), [(X, b"1\n2.5\n"), (X, b"1,2.5\n"), ([X, "..."], b"1\n2.5\n")])
+def test_a_declared_vector_is_a_column_of_csv(template: object, text: bytes) -> None:
+    bodies = body(template, spec("x", "FP64", -1), media_type="text/csv")
+    found = bodies.read(text, NO_HEADERS, LIMITS)
     assert shown(found.tensors) == [("x", FP64, [2], [1.0, 2.5])]
     assert bodies.write(MessageContents(tensors=found.tensors)) == (b"1.0\r\n2.5\r\n",)
+
+
+def test_a_table_of_csv_is_no_vector() -> None:
     with pytest.raises(DecodeError, match="expected one column or one row"):
-        bodies.read(b"1,2\n3,4\n", NO_HEADERS, LIMITS)
+        read(X, b"1,2\n3,4\n", spec("x", "FP64", -1), media_type="text/csv")
 
 
 @pytest.mark.parametrize(

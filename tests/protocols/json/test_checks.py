@@ -9,18 +9,18 @@ REQUEST = ("infer", "request")
 RESPONSE = ("infer", "response")
 
 
-def infer(request: str, response: str = "$y", more: str = "") -> str:
-    return f"infer: {{path: /p, request: {request}, response: {response}}}\n{more}"
+def infer(request: str = "$x", response: str = "$y", more: str = "", *, keys: str = "path: /p") -> str:
+    return f"infer: {{{keys}, request: {request}, response: {response}}}\n{more}"
 
 
 WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
-    ("infer: {path: /p, request: $x, response: $y, columns: n}", ("infer", "columns"), "$param.n has no place"),
+    (infer(keys="path: /p, columns: n"), ("infer", "columns"), "$param.n has no place"),
     (
-        "{infer: {path: /p, request: $x, response: $y}, default_type: text/csv}",
+        infer(more="default_type: text/csv"),
         ("default_type",),
         "no exchange has requests of text/csv, expected one of application/json",
     ),
-    ("{infer: {path: /p, request: $x, response: $y}, default_type: csv}", ("default_type",), "'csv' is no media type"),
+    (infer(more="default_type: csv"), ("default_type",), "'csv' is no media type"),
     # the language
     (infer("{a: $x|flatt}"), (*REQUEST, "a"), "did you mean |flat?"),
     (infer("{a: $x|what}"), (*REQUEST, "a"), "|what is not a spelling of a tensor; expected one of |flat"),
@@ -66,26 +66,22 @@ WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
     (infer("{a: $*|names}"), REQUEST, "write `$*` once"),
     (infer("{a: $*|table}"), REQUEST, "write `$*` once"),
     (infer('{"$*": $*}', "$y", "tensors: {y: 'FP64 [1]'}"), REQUEST, "forms without `tensors`"),
-    (infer("$x", "$y", "tensors: {x: 'FP64 [1]'}"), RESPONSE, "$y is not declared in `tensors`; `tensors` has x"),
+    (infer(more="tensors: {x: 'FP64 [1]'}"), RESPONSE, "$y is not declared in `tensors`; `tensors` has x"),
     (infer("$xx", "$y", "tensors: {xxx: 'FP64 [1]', y: 'FP64 [1]'}"), REQUEST, "did you mean $xxx?"),
-    (infer("$x", "$y", "tensors: {x: 'FP64 [1]', y: 'FP64 [1]', z: 'FP64 [1]'}"), ("tensors", "z"), "in no template"),
+    (infer(more="tensors: {x: 'FP64 [1]', y: 'FP64 [1]', z: 'FP64 [1]'}"), ("tensors", "z"), "in no template"),
     (infer("$x", "$x", "tensors: {x: 'FP64 [1]'}"), ("tensors", "x"), "in requests and in responses"),
     (infer('{"a?": $x, b: $z}'), REQUEST, "$x can be missing, so the position"),
     (infer('{o: {"a?": $x}, "b?": $z}'), REQUEST, "declare the form's tensors"),
     # what cannot be written
     (infer("{a: $x, b: $_}"), (*REQUEST, "b"), "write `$_=VALUE`"),
     (infer("{a: $x, b: [$_]}"), (*REQUEST, "b", 0), "write `$_=VALUE`"),
-    (infer("$x", "$y", "error: {m: $message, c: $_}"), ("error", "c"), "write `$_=VALUE`"),
-    (infer("$x", "$y", "ready: {path: /r, response: {c: $_}}"), ("ready", "response", "c"), "write `$_=VALUE`"),
+    (infer(more="error: {m: $message, c: $_}"), ("error", "c"), "write `$_=VALUE`"),
+    (infer(more="ready: {path: /r, response: {c: $_}}"), ("ready", "response", "c"), "write `$_=VALUE`"),
     (infer("{a: $x, b: $param.k, c: $param.k}"), REQUEST, "$param.k occurs 2 times"),
     (infer("{a: $x, b: $params, c: $params}"), REQUEST, "$params occurs twice"),
-    ("infer: {path: /p, headers: {h: $_}, request: $x, response: $y}", ("infer", "headers", "h"), "`$_=VALUE`"),
-    (
-        "infer: {path: /p, headers: {h: [1]}, request: $x, response: $y}",
-        ("infer", "headers", "h"),
-        "a constant, a word",
-    ),
-    ("infer: {path: /p, query: {q: $x}, request: $x, response: $y}", ("infer", "query"), "declare the form's tensors"),
+    (infer(keys="path: /p, headers: {h: $_}"), ("infer", "headers", "h"), "`$_=VALUE`"),
+    (infer(keys="path: /p, headers: {h: [1]}"), ("infer", "headers", "h"), "a constant, a word"),
+    (infer(keys="path: /p, query: {q: $x}"), ("infer", "query"), "declare the form's tensors"),
     # what is never used
     (infer("{$any: [{a: $x}, {a: $x|flat}]}"), (*REQUEST, "$any", 1), "alternative 1 accepts everything"),
     (infer('{$any: [{a: $x, "b?": $_}, {a: $x, b: 1}]}'), (*REQUEST, "$any", 1), "alternative 1 accepts everything"),
@@ -98,16 +94,12 @@ WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
     ),
     # the whole form
     (
-        infer("$x", "$y", "ready: {path: /r}\nlive: {path: /l}\nmodels: {path: /l, response: [$model, ...]}"),
+        infer(more="ready: {path: /r}\nlive: {path: /l}\nmodels: {path: /l, response: [$model, ...]}"),
         ("models", "path"),
         "GET /l is the path of a probe",
     ),
-    (
-        "infer: {path: /p, method: GET, request: $x, response: $y}\nready: {path: /p}",
-        ("ready", "path"),
-        "is the path of `infer`",
-    ),
-    (infer("$x", "$y", "models: {path: /m, response: {a: 1}}"), ("models", "response"), "$model is missing"),
+    (infer(more="ready: {path: /p}", keys="path: /p, method: GET"), ("ready", "path"), "is the path of `infer`"),
+    (infer(more="models: {path: /m, response: {a: 1}}"), ("models", "response"), "$model is missing"),
     (
         "infer: [{path: /p, request: $x, response: $y, stream: sse},"
         " {path: /q, request: $x, response: $y, stream: jsonl}]",
@@ -115,38 +107,25 @@ WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
         "the same `stream`",
     ),
     (
-        "infer: {path: /p, request: $x, response_type: text/plain, response: $y, stream: sse}",
+        infer(keys="path: /p, response_type: text/plain, stream: sse"),
         ("infer", "response_type"),
         "messages of a stream are JSON",
     ),
+    (infer(keys="path: /p, media_type: nonsense"), ("infer", "media_type"), "no media type"),
+    (infer(keys="path: /p, headers: {x-a: {$any: [a, b]}}"), ("infer", "headers", "x-a"), "a word"),
     (
-        "infer: {path: /p, media_type: nonsense, request: $x, response: $y}",
-        ("infer", "media_type"),
-        "no media type",
-    ),
-    (
-        "infer: {path: /p, headers: {x-a: {$any: [a, b]}}, request: $x, response: $y}",
-        ("infer", "headers", "x-a"),
-        "a word",
-    ),
-    (
-        'infer: {path: /p, request: $x, response: $y}\nmodels: {path: /m, response: {"/$model": $model, a: 1}}',
+        infer(more='models: {path: /m, response: {"/$model": $model, a: 1}}'),
         ("models", "response", "/$model"),
         "write only them",
     ),
+    (infer(more="models: {path: /m, response: {$model: $x}}"), ("models", "response", "$model"), "write only them"),
     (
-        "infer: {path: /p, request: $x, response: $y}\nmodels: {path: /m, response: {$model: $x}}",
-        ("models", "response", "$model"),
-        "write only them",
-    ),
-    (
-        "infer: {path: /p, request: $x, response: $y}\n"
-        'models: {path: /m, response: [$model, ...], one: {path: "/{model}", response: $x}}',
+        infer(more='models: {path: /m, response: [$model, ...], one: {path: "/{model}", response: $x}}'),
         ("models", "one", "response"),
         "one model has no tensors",
     ),
     (
-        "infer: {path: /p, request: $x, response: $y}\nfailures: [{status: 409, reason: overloaded, error: {a: $_}}]",
+        infer(more="failures: [{status: 409, reason: overloaded, error: {a: $_}}]"),
         ("failures", 0, "error", "a"),
         "the form gives no value to write for $_; write `$_=VALUE`, or",
     ),
@@ -174,7 +153,7 @@ def test_a_form_that_cannot_be_used_is_refused(text: str, place: tuple[str | int
         " {path: /p, request: $x, response_type: text/plain, response: $y}]",
         "infer: [{path: /p, request: $x, response: $y}, {path: /q, request: $x, response: $y}]",
         "infer: [{path: /p, headers: {k: a}, request: $x, response: $y}, {path: /p, request: $x, response: $y}]",
-        infer("$x", "$y", "ready: {path: /r}\nlive: {path: /r}"),
+        infer(more="ready: {path: /r}\nlive: {path: /r}"),
         infer('{a: $x, "b?": $z}'),
         infer('{"a?": $x, b: $z}', "$y", "tensors: {x: 'FP64 [1]', y: 'FP64 [1]', z: 'FP64 [1]'}"),
         infer("{a: $x, b: $_=1, c: '$_={}', d: $_=text}"),

@@ -1,16 +1,14 @@
 """Of several alternatives and exchanges the error of the one that fits best is told."""
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
 
-from gateway.core import bytes_elements
-from gateway.core.datatypes import DATATYPES, Datatype
+from gateway.core.datatypes import DATATYPES
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.models import TensorSpec
-from gateway.core.tensors import Tensor, tensor
+from gateway.core.tensors import tensor
 from gateway.protocols.json.templates import Role
 from gateway.protocols.json.writing import MessageContents
 from tests.protocols.json.test_bodies import body, read
@@ -30,10 +28,7 @@ TABLES = {
     ("text", "why"),
     [
         (b'{"split": {"columns": ["a"], "rows": [[1]]}}', r"member `rows` is not in the form.* - at `\$\.split`$"),
-        (
-            b'{"split": {"columns": ["a"], "data": [1]}}',
-            r"^the table of inputs: Expected `array`, got `int`",
-        ),
+        (b'{"split": {"columns": ["a"], "data": [1]}}', r"^the table of inputs: Expected `array`, got `int`"),
         (b'{"split": {"columns": ["a", "a"], "data": [[1, 2]]}}', r"^the names of the inputs are \['a', 'a'\]"),
         (b'{"split": {"columns": ["a"], "data": [[1, 2]]}}', "^row 0 has 2 cells for 1 columns$"),
         (b'{"records": [{"a": 1}, {"b": 1}]}', r"^row 1 has the members \['b'\], but row 0 has \['a'\]$"),
@@ -63,18 +58,14 @@ def test_the_alternative_that_carries_a_message_furthest_is_explained(
 ) -> None:
     """Two columns have no place in the first alternative, which says nothing about NaN."""
     with pytest.raises(GatewayError, match=why):
-        body(TABLES).write(MessageContents(tensors=tuple(tensor(name, _array(given)) for name, given in tensors)))
-
-
-def _array(given: list[float]) -> Any:
-    return np.array(given)
+        body(TABLES).write(MessageContents(tensors=tuple(tensor(name, np.array(given)) for name, given in tensors)))
 
 
 def test_a_text_about_json_is_not_given_for_csv() -> None:
     csv = body([{"$*": "$*"}, "..."], media_type="text/csv; header=present")
     with pytest.raises(GatewayError, match=r"^input 'a': element 0 is nan, which the route refuses"):
-        csv.write(MessageContents("error", tensors=(tensor("a", _array([float("nan")])),)))
-    no_text = Tensor("a", Datatype.BYTES, (1,), bytes_elements.pack([b"\xff"]))
+        csv.write(MessageContents("error", tensors=(tensor("a", np.array([float("nan")])),)))
+    no_text = tensor("a", np.array([b"\xff"]))
     with pytest.raises(GatewayError, match="not UTF-8, which CSV cannot carry"):
         csv.write(MessageContents(tensors=(no_text,)))
 

@@ -13,7 +13,7 @@ from gateway.protocols.json.form import FormError
 from gateway.protocols.json.media import web_forms
 from gateway.protocols.json.writing import MessageContents
 from tests.protocols.json.declared import declared
-from tests.protocols.json.test_bodies import LIMITS, body, read, shown, spec, text_tensor
+from tests.protocols.json.test_bodies import LIMITS, body, read, shown, spec
 from tests.traced import traced
 
 X, C = "$x|numbers", "$x|commas"
@@ -111,7 +111,7 @@ def test_texts_are_no_numbers_without_the_word(template: object) -> None:
 
 def test_other_elements_than_numbers_are_not_written() -> None:
     for template in (X, C):
-        for given in (text_tensor("x", ["1"]), tensor("x", np.array([True]))):
+        for given in (tensor("x", np.array(["1"])), tensor("x", np.array([True]))):
             with pytest.raises(GatewayError, match="expected numbers"):
                 body(template).write(MessageContents(tensors=(given,)))
     with pytest.raises(GatewayError, match="nothing in a flat list would tell"):

@@ -1,7 +1,7 @@
 """Tensors in the query of requests: `GET /q?x=5.1`."""
 
 import json
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 import numpy as np
 import pytest
@@ -80,14 +80,12 @@ infer:
 
 
 def test_objects_of_a_query_have_tensors_words_and_parameters() -> None:
-    query = (
-        "o=%7B%22x%22%3A%5B1%2C2%5D%2C%22id%22%3A%22r1%22%2C%22k%22%3A3%2C%22rest%22%3A%7B%22z%22%3A%5B4%5D%7D%7D&h=5"
-    )
+    query = urlencode({"o": '{"x":[1,2],"id":"r1","k":3,"rest":{"z":[4]}}', "h": "5"})
     request = read(OBJECT, "POST /q", b'{"b": 6}', query=query)
     assert [each.array.tolist() for each in request.inputs] == [[1, 2]]
     assert (request.id, request.parameters) == ("r1", {"h": "5", "k": 3, "z": "[4]", "b": 6})
     sent = written(OBJECT, request)
-    assert parse_qs(sent.query) == {"o": ['{"x":[1,2],"id":"r1","k":3,"rest":{"z":[4]}}'], "h": ["5"]}
+    assert parse_qs(sent.query) == parse_qs(query)
     assert bytes(sent.body) == b'{"b":6}'
 
 
@@ -144,34 +142,24 @@ def test_a_query_that_is_not_as_the_form_has_it_is_refused(query: str, expected:
         read(GET, "GET /q", query=query)
 
 
+ONE = '\ntensors: {x: "FP64 [1]", y: "FP64 [1]"}'
+MANY = '\ntensors: {x: "FP64 [-1]", y: "FP64 [-1]"}'
 WRONG = [
-    ("infer: {path: /q, query: {x: $x}, request: $z, response: $y}", "declare the form's tensors in `tensors`"),
-    (
-        "infer: {path: /q, query: {o: {k: $params, x: $x}}, request: {k: $params}, response: $y}",
-        "$params stands in the query and in the body",
-    ),
-    ("infer: {path: /q, query: {x: {$any: [$x, {x: $x}]}}, response: $y}", "a tensor such as $x|scalar"),
-    (
-        'infer: {path: /q, query: {x: $x}, request: {x: $x}, response: $y}\ntensors: {x: "FP64 [1]", y: "FP64 [1]"}',
-        "$x is in the query and in the body",
-    ),
-    (
-        'infer: {path: /q, query: {x: $x, z: $x}, response: $y}\ntensors: {x: "FP64 [1]", y: "FP64 [1]"}',
-        "$x occurs 2 times",
-    ),
-    ("infer: {path: /q, query: {x: [$x]}, response: $y}", "a tensor such as $x|scalar"),
-    ("infer: {path: /q, headers: {x: $x}, request: $z, response: $y}", "a header has no tensors"),
-    (
-        'infer: {path: /q, query: {x: $x|scalar}, response: $y}\ntensors: {x: "FP64 [-1]", y: "FP64 [-1]"}',
-        "batch: each",
-    ),
+    ("query: {x: $x}, request: $z", "", "declare the form's tensors in `tensors`"),
+    ("query: {o: {k: $params, x: $x}}, request: {k: $params}", "", "$params stands in the query and in the body"),
+    ("query: {x: {$any: [$x, {x: $x}]}}", "", "a tensor such as $x|scalar"),
+    ("query: {x: $x}, request: {x: $x}", ONE, "$x is in the query and in the body"),
+    ("query: {x: $x, z: $x}", ONE, "$x occurs 2 times"),
+    ("query: {x: [$x]}", "", "a tensor such as $x|scalar"),
+    ("headers: {x: $x}, request: $z", "", "a header has no tensors"),
+    ("query: {x: $x|scalar}", MANY, "batch: each"),
 ]
 
 
-@pytest.mark.parametrize(("form", "expected"), WRONG)
-def test_forms_with_wrong_queries_are_refused(form: str, expected: str) -> None:
+@pytest.mark.parametrize(("parts", "tensors", "expected"), WRONG)
+def test_forms_with_wrong_queries_are_refused(parts: str, tensors: str, expected: str) -> None:
     with pytest.raises(FormError) as caught:
-        declared(form)
+        declared(f"infer: {{path: /q, {parts}, response: $y}}{tensors}")
     assert expected in caught.value.message
 
 
@@ -199,33 +187,35 @@ backends:
   each: {protocol: json, form: rows, endpoints: ["lab:1"]}
 routes: [{match: {model: m}, backend: lab}, {match: {model: r}, backend: each}]
 """
-REPLY = {"headers": ((b"content-type", b"application/json"),)}
+
+
+def wires() -> Wires:
+    return Wires(CONFIG, lab=replying(b'{"y": 2.5}', headers=((b"content-type", b"application/json"),)))
 
 
 async def test_clients_of_v2_reach_a_server_by_its_query() -> None:
-    wires = Wires(CONFIG, lab=replying(b'{"y": 2.5}', status=200, **REPLY))
+    gateway = wires()
     body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1], "data": [5]}]}
-    reply = await wires.post("v2-rest", "/v2/models/m/infer", json.dumps(body).encode())
+    reply = await gateway.post("v2-rest", "/v2/models/m/infer", json.dumps(body).encode())
     assert json.loads(bytes(reply.body))["outputs"][0]["data"] == [2.5]
-    [sent] = wires.sent["lab"]
+    [sent] = gateway.sent["lab"]
     assert (sent.method, sent.path, sent.query) == ("GET", "/q", "x=5.0")
 
 
 async def test_rows_are_queries() -> None:
-    wires = Wires(CONFIG, lab=replying(b'{"y": 2.5}', status=200, **REPLY))
+    gateway = wires()
     body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [2], "data": [5, 6]}]}
-    reply = await wires.post("v2-rest", "/v2/models/r/infer", json.dumps(body).encode())
-    assert json.loads(bytes(reply.body))["outputs"][0] == {
-        "name": "y", "datatype": "FP64", "shape": [2], "data": [2.5, 2.5],
-    }  # fmt: skip
-    assert sorted(each.query for each in wires.sent["lab"]) == ["x=5.0", "x=6.0"]
+    reply = await gateway.post("v2-rest", "/v2/models/r/infer", json.dumps(body).encode())
+    told = {"name": "y", "datatype": "FP64", "shape": [2], "data": [2.5, 2.5]}
+    assert json.loads(bytes(reply.body))["outputs"] == [told]
+    assert sorted(each.query for each in gateway.sent["lab"]) == ["x=5.0", "x=6.0"]
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_the_same_form_on_both_sides_keeps_the_query(method: str) -> None:
-    wires = Wires(CONFIG, lab=replying(b'{"y": 2.5}', status=200, **REPLY))
-    reply = await wires.send("json:query", Message(method, "/q", Headers(), (b"",), query="x=5"))
+    gateway = wires()
+    reply = await gateway.send("json:query", Message(method, "/q", Headers(), (b"",), query="x=5"))
     assert (reply.status, json.loads(bytes(reply.body))) == (200, {"y": 2.5})
-    assert [(each.method, each.query) for each in wires.sent["lab"]] == [(method, "x=5")]
-    refused = await wires.send("json:query", Message(method, "/q", Headers(), (b"",), query="z=5"))
+    assert [(each.method, each.query) for each in gateway.sent["lab"]] == [(method, "x=5")]
+    refused = await gateway.send("json:query", Message(method, "/q", Headers(), (b"",), query="z=5"))
     assert refused.status == 400

@@ -11,20 +11,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.requests import Request
 from gateway.core.tensors import Tensor
-from tests.protocols.mip.wire import (
-    MIP,
-    SPLIT,
-    WHOLE,
-    asked,
-    inference,
-    json,
-    named,
-    of_hex,
-    replied,
-    sent,
-    shown,
-    tlv,
-)
+from tests.protocols.mip.wire import MIP, SPLIT, WHOLE, asked, inference, json, named, of_hex, replied, sent, shown, tlv
 
 EACH = replace(SPLIT, batch="each")
 STRINGS = named("s", [["a", "é"], ["b", ""]], Datatype.BYTES)
@@ -151,10 +138,7 @@ def test_one_example_is_the_whole_tensor() -> None:
         (reply(1, 1, 2, *json("1", "2")), "the response has a batch of 2, expected 1 as in the request"),
         (reply(1, 1, 1, tlv(7, b"\xff\xff"), b"\0"), "1 bytes after TLV 1"),
         (reply(1, 1, 1, *json("[")), "output 0 of example 0"),
-        (
-            inference(1, 1, *json("1")),
-            "kind 2 and subtype 0, expected kind 2 (inference) and subtype 1 (response)",
-        ),
+        (inference(1, 1, *json("1")), "kind 2 and subtype 0, expected kind 2 (inference) and subtype 1 (response)"),
         (of_hex("0001010000000000"), "a packet of kind 1 and subtype 1"),
         (of_hex("0002010000000002 0101"), "has 2 bytes, expected at least 4"),
     ],

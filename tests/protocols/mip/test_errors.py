@@ -37,8 +37,7 @@ def test_every_error_has_its_code_and_carries_its_text(reason: Reason) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "code"),
-    [(NINE, 0), (REPLY, 1), (PING, 4), (Message(parts=(b"\0\2", b"")), 4), (Message(), 4)],
+    ("message", "code"), [(NINE, 0), (REPLY, 1), (PING, 4), (Message(parts=(b"\0\2", b"")), 4), (Message(), 4)]
 )
 def test_header_errors_take_precedence(message: Message, code: int) -> None:
     assert sent(MIP.encode_error(refusal(Reason.INVALID_INPUT, ""), None, message))[2] == code

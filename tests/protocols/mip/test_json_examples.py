@@ -1,6 +1,5 @@
 """JSON texts to tensors."""
 
-import tracemalloc
 from json import loads
 from math import inf, prod
 
@@ -13,6 +12,7 @@ from gateway.core.json import PIECE
 from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.mip.json_examples import encode_strings
 from tests.protocols.mip.wire import decoded, inference, json, shown, tlv
+from tests.traced import traced
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,7 @@ def test_json_in_the_encodings_that_python_finds(encoding: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "texts",
-    [["[1", "2],[3,4]"], ["[1],[2", "3],[4]"], ["[1]],[[2]", "[3]"], ["1,2", "3"], ["[1],[2]", ""], ["[", "]"]],
+    "texts", [["[1", "2],[3,4]"], ["[1],[2", "3],[4]"], ["[1]],[[2]", "[3]"], ["1,2", "3"], ["[1],[2]", ""], ["[", "]"]]
 )
 def test_examples_do_not_run_into_each_other(texts: list[str]) -> None:
     """Each is JSON by itself, although all are read together."""
@@ -74,12 +73,10 @@ def test_texts_of_any_shape_become_json(shape: tuple[int, ...]) -> None:
 def test_one_long_example_is_written_in_pieces() -> None:
     count = 96 * PIECE
     empty = Tensor("x", Datatype.BYTES, (1, count), bytes(4 * count))
-    tracemalloc.start()
-    [row] = encode_strings(empty, "input 'x'")
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    with traced() as memory:
+        [row] = encode_strings(empty, "input 'x'")
     assert sum(map(len, row)) == 3 * count + 1
-    assert peak < 12 * count, "in one list, its elements and their texts take 16 bytes each, beside the result"
+    assert memory.peak < 12 * count, "in one list, its elements and their texts take 16 bytes each, beside the result"
 
 
 def test_a_text_that_is_no_utf_8_is_named() -> None:

@@ -13,8 +13,8 @@ from gateway.core.requests import Request
 from tests.protocols.mip.test_recorded import INFERENCES
 from tests.protocols.mip.wire import LISTENER, MIP, SPLIT, inference, json, of_hex, received, recorded, sent, tlv
 
+assert MIP.relay is not None
 RELAY = MIP.relay
-assert RELAY is not None
 TWO = inference(2, 2, *json("[1e3]", "[ 2]", "{}", "nul"))
 
 
@@ -25,14 +25,12 @@ def headed(message: Message, listener: ListenerSettings = LISTENER) -> Request:
 
 
 def passed(message: Message, reply: Message) -> Message | None:
-    assert RELAY is not None
     return RELAY.reply(reply, headed(message), SPLIT)
 
 
 def test_a_packet_goes_on_with_the_payload_as_it_came() -> None:
     request = headed(TWO)
     assert (request.operation, request.model) == (Operation.INFER, "classifier")
-    assert RELAY is not None
     message = RELAY.request(TWO, request, SPLIT)
     assert message is not None
     assert sent(message) == sent(TWO)
@@ -40,7 +38,6 @@ def test_a_packet_goes_on_with_the_payload_as_it_came() -> None:
 
 def test_nothing_of_the_clients_header_goes_on() -> None:
     message = of_hex("00 02 00 3f 00000012 01 05 0001 00000002 00000006 5b312c20325d")
-    assert RELAY is not None
     written = RELAY.request(message, headed(message), SPLIT)
     assert written is not None
     assert sent(written) == bytes.fromhex("0002000000000012 01 05 0001 00000002 00000006 5b312c20325d")
@@ -69,7 +66,6 @@ def test_nothing_of_the_clients_header_goes_on() -> None:
     ],
 )
 def test_what_must_be_read_does_not_pass(message: Message) -> None:
-    assert RELAY is not None
     assert RELAY.head(message, LISTENER) is None
 
 
@@ -86,7 +82,6 @@ def test_what_passes_has_the_tlvs_that_its_counts_tell(
     for place, octet in changes:
         raw[8 + place % (len(raw) - 8)] = octet
     message = received(bytes(raw))
-    assert RELAY is not None
     found = RELAY.head(message, LISTENER)
     try:
         read = MIP.decode_request(message, LISTENER)
@@ -122,10 +117,7 @@ def test_a_reply_whose_counts_are_wrong_is_read(reply: Message) -> None:
 
 @pytest.mark.parametrize(
     ("reply", "reason"),
-    [
-        (of_hex("00 00 03 00 00000000"), Reason.OVERLOADED),
-        (of_hex("00 00 05 00 00000000"), Reason.MODEL_ERROR),
-    ],
+    [(of_hex("00 00 03 00 00000000"), Reason.OVERLOADED), (of_hex("00 00 05 00 00000000"), Reason.MODEL_ERROR)],
 )
 def test_an_error_is_raised(reply: Message, reason: Reason) -> None:
     with pytest.raises(GatewayError) as raised:

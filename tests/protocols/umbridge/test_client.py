@@ -1,8 +1,13 @@
 """Requests to backends, and what their replies mean."""
 
+from json import loads
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.messages import Headers, Message
@@ -13,50 +18,47 @@ from gateway.core.tensors import Parameters, Tensor, tensor
 from gateway.protocols.umbridge.client import decode_response, encode_request
 from tests.protocols.umbridge.wire import TARGET, answered, floats, index, integers, numbers
 
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
 SENS, VEC = floats(0.5, name="sens"), integers(7, name="vec")
+
+
+def asked(operation: Operation, *inputs: Tensor, model: str = "m", part: str = "", **parameters: str) -> Request:
+    return Request(operation, model, inputs=inputs, parameters=parameters, part=part)
+
+
 BODIES: list[tuple[Request, str, bytes]] = [
     (
-        Request(Operation.INFER, "m", inputs=(floats(1.5, 1e-300), integers(2))),
+        asked(Operation.INFER, floats(1.5, 1e-300), integers(2)),
         "/Evaluate",
         b'{"name":"m","input":[[1.5,1e-300],[2]],"config":{}}',
     ),
-    (Request(Operation.INFER, "m", inputs=()), "/Evaluate", b'{"name":"m","input":[],"config":{}}'),
+    (asked(Operation.INFER), "/Evaluate", b'{"name":"m","input":[],"config":{}}'),
     (
-        Request(Operation.INFER, 'a"b\n', inputs=(floats(),)),
+        asked(Operation.INFER, floats(), model='a"b\n\0'),
         "/Evaluate",
-        b'{"name":"a\\"b\\n","input":[[]],"config":{}}',
+        b'{"name":"a\\"b\\n\\u0000","input":[[]],"config":{}}',
     ),
     (
-        Request(Operation.GRADIENT, "m", inputs=(floats(1.5), index("out_wrt", 2), index("in_wrt", -1), SENS)),
+        asked(Operation.GRADIENT, floats(1.5), index("out_wrt", 2), index("in_wrt", -1), SENS),
         "/Gradient",
         b'{"name":"m","outWrt":2,"inWrt":-1,"input":[[1.5]],"sens":[0.5],"config":{}}',
     ),
     (
-        Request(Operation.APPLY_JACOBIAN, "m", inputs=(index("out_wrt", 0), index("in_wrt", 1), VEC)),
+        asked(Operation.APPLY_JACOBIAN, index("out_wrt", 0), index("in_wrt", 1), VEC),
         "/ApplyJacobian",
         b'{"name":"m","outWrt":0,"inWrt":1,"input":[],"vec":[7],"config":{}}',
     ),
     (
-        Request(
-            Operation.APPLY_HESSIAN,
-            "m",
-            inputs=(floats(1.5), index("out_wrt", 0), index("in_wrt1", 1), index("in_wrt2", 2), SENS, VEC),
+        asked(
+            Operation.APPLY_HESSIAN, floats(1.5), *map(index, ("out_wrt", "in_wrt1", "in_wrt2"), (0, 1, 2)), SENS, VEC
         ),
         "/ApplyHessian",
         b'{"name":"m","outWrt":0,"inWrt1":1,"inWrt2":2,"input":[[1.5]],"sens":[0.5],"vec":[7],"config":{}}',
     ),
-    (Request(Operation.METADATA, "m", part="InputSizes"), "/InputSizes", b'{"name":"m","config":{}}'),
-    (Request(Operation.METADATA, "m", part="OutputSizes"), "/OutputSizes", b'{"name":"m","config":{}}'),
-    (
-        Request(Operation.METADATA, "m", part="InputSizes", parameters={"config": '{"n":3}'}),
-        "/InputSizes",
-        b'{"name":"m","config":{"n":3}}',
-    ),
-    (
-        Request(Operation.METADATA, "m", part="ModelInfo", parameters={"config": '{"n":3}'}),
-        "/ModelInfo",
-        b'{"name":"m"}',
-    ),
+    (asked(Operation.METADATA, part="InputSizes"), "/InputSizes", b'{"name":"m","config":{}}'),
+    (asked(Operation.METADATA, part="OutputSizes"), "/OutputSizes", b'{"name":"m","config":{}}'),
+    (asked(Operation.METADATA, part="InputSizes", config='{"n":3}'), "/InputSizes", b'{"name":"m","config":{"n":3}}'),
+    (asked(Operation.METADATA, part="ModelInfo", config='{"n":3}'), "/ModelInfo", b'{"name":"m"}'),
 ]
 
 
@@ -68,8 +70,7 @@ def test_the_body_has_the_keys_of_the_python_client_in_its_order(request_: Reque
 
 
 @pytest.mark.parametrize(
-    "operation",
-    [Operation.MODELS, Operation.LIVE, Operation.READY, Operation.SERVER_METADATA, Operation.MODEL_READY],
+    "operation", [Operation.MODELS, Operation.LIVE, Operation.READY, Operation.SERVER_METADATA, Operation.MODEL_READY]
 )
 def test_server_operations_are_a_get_of_info(operation: Operation) -> None:
     message = encode_request(Request(operation, "m"), TARGET)
@@ -96,12 +97,30 @@ def evaluate(*inputs: Tensor, parameters: Parameters | None = None) -> bytes:
         (np.array([2**63 - 1]), b"[9223372036854775807]"),
         (np.array([2**64 - 1], np.uint64), b"[18446744073709551615]"),
         (np.array([[1, 2], [3, 4]], np.int8), b"[1,2,3,4]"),
+        (np.zeros((0, 2)), b"[]"),
         (np.array([True, False]), b"[1,0]"),
         (np.array(2.5), b"[2.5]"),
     ],
 )
 def test_numbers_are_written_exactly(array: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]", text: bytes) -> None:
     assert evaluate(tensor("x", array)) == b'{"name":"m","input":[' + text + b'],"config":{}}'
+
+
+@given(st.lists(st.lists(FINITE, max_size=70), max_size=3), st.sampled_from([Datatype.FP64, Datatype.FP32]))
+def test_any_floats_are_written_exactly(vectors: list[list[float]], datatype: Datatype) -> None:
+    with np.errstate(over="ignore"):
+        arrays = [np.nan_to_num(np.array(vector, np.float64).astype(datatype.dtype)) for vector in vectors]
+    tensors = [Tensor("", datatype, each.shape, each.tobytes()) for each in arrays]
+    assert loads(evaluate(*tensors))["input"] == [each.astype(np.float64).tolist() for each in arrays]
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 40_000])
+def test_literals_stand_for_what_json_lacks(count: int) -> None:
+    data = np.full(count, np.nan)
+    data[-1] = -np.inf
+    written = evaluate(Tensor("", Datatype.FP64, (count,), data.tobytes()))
+    assert written.endswith(b'-Infinity]],"config":{}}')
+    assert written.count(b"NaN") == count - 1
 
 
 def test_bytes_are_refused_by_name() -> None:
@@ -129,22 +148,9 @@ def test_config_is_written_as_it_came(config: str, raw: bytes) -> None:
 
 @pytest.mark.parametrize(
     "config",
-    [
-        "",
-        '{"a":1',
-        '{},"name":"other"',
-        '1,"name":"other"',
-        '1,"config":2',
-        "1}{",
-        "NaN",
-        '{"a":1,"a":2}',
-        "{a}",
-        '\ufeff{"a":1}',
-        7,
-        True,
-        '{"\ud800":1}',
-    ],
-)
+    ["", '{"a":1', '{},"name":"other"', '1,"name":"other"', '1,"config":2', "1}{", "NaN", '{"a":1,"a":2}', "{a}",
+     '\ufeff{"a":1}', 7, True, '{"\ud800":1}'],
+)  # fmt: skip
 def test_a_config_that_is_not_one_json_value_cannot_get_into_the_message(config: str | int) -> None:
     with pytest.raises(GatewayError, match="parameter 'config'") as caught:
         evaluate(parameters={"config": config})

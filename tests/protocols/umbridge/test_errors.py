@@ -6,10 +6,8 @@ from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.requests import Request
-from gateway.protocols.umbridge import PROTOCOLS
-from tests.protocols.umbridge.wire import TARGET, reply
+from tests.protocols.umbridge.wire import TARGET, UMBRIDGE, reply
 
-UMBRIDGE = PROTOCOLS[0]
 EVALUATE = Request(Operation.INFER, "m")
 
 FORMS = {
@@ -144,6 +142,5 @@ def test_an_unknown_reason_of_a_header_is_not_believed() -> None:
 
 
 def test_lone_surrogates_in_the_text_of_an_error_are_replaced() -> None:
-    assert json.loads(bytes(encoded(refusal(Reason.MODEL_NOT_FOUND, "no model \ud800")).body)) == {
-        "error": {"type": "ModelNotFound", "message": "no model ?"}
-    }
+    body = encoded(refusal(Reason.MODEL_NOT_FOUND, "no model \ud800")).body
+    assert json.loads(bytes(body)) == {"error": {"type": "ModelNotFound", "message": "no model ?"}}

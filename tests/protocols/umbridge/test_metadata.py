@@ -118,33 +118,22 @@ def test_a_reply_has_the_members_of_the_interface_and_no_other(request_: Request
     assert written(answer, request_) == body
 
 
-@pytest.mark.parametrize(
-    ("part", "signature", "says"),
-    [
-        (
-            "InputSizes",
-            Signature(inputs=(spec("x", 2), spec("image", 3, -1))),
-            "input 'image' has a free dimension, [3, -1]",
-        ),
-        ("OutputSizes", Signature(outputs=(spec("y", -1, 0),)), "output 'y' has a free dimension, [-1, 0]"),
-    ],
-)
-def test_a_free_dimension_has_no_size(part: str, signature: Signature, says: str) -> None:
-    with pytest.raises(GatewayError) as caught:
-        written(signature, metadata(part))
-    assert caught.value.reason is Reason.FAILED_PRECONDITION
-    assert caught.value.message == f"{says}; the route's `signature` must give its size"
+FREE, TEXT = Reason.FAILED_PRECONDITION, Reason.UNSUPPORTED
 
 
 @pytest.mark.parametrize(
-    ("part", "signature", "says"),
+    ("answer", "reason", "says"),
     [
-        ("InputSizes", Signature(inputs=(spec("x", 2), TensorSpec("text", Datatype.BYTES, (-1,)))), "input 'text'"),
-        ("OutputSizes", Signature(outputs=(TensorSpec("label", Datatype.BYTES, (1,)),)), "output 'label'"),
+        (Signature(inputs=(spec("x", 2), spec("image", 3, -1))), FREE, "input 'image' has a free dimension, [3, -1]"),
+        (Signature(outputs=(spec("y", -1, 0),)), FREE, "output 'y' has a free dimension, [-1, 0]"),
+        (Signature(inputs=(spec("x", 2), TensorSpec("text", Datatype.BYTES, (-1,)))), TEXT, "input 'text' is BYTES"),
+        (Signature(outputs=(TensorSpec("label", Datatype.BYTES, (1,)),)), TEXT, "output 'label' is BYTES"),
     ],
 )
-def test_bytes_have_no_size(part: str, signature: Signature, says: str) -> None:
+def test_a_free_dimension_and_bytes_have_no_size(answer: Signature, reason: Reason, says: str) -> None:
     with pytest.raises(GatewayError) as caught:
-        written(signature, metadata(part))
-    assert caught.value.reason is Reason.UNSUPPORTED
-    assert caught.value.message == f"{says} is BYTES, but UM-Bridge carries numbers only"
+        written(answer, metadata("InputSizes" if answer.inputs else "OutputSizes"))
+    remedy = (
+        "; the route's `signature` must give its size" if reason is FREE else ", but UM-Bridge carries numbers only"
+    )
+    assert (caught.value.reason, caught.value.message) == (reason, says + remedy)

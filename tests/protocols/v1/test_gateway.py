@@ -20,13 +20,16 @@ routes: [{match: {model: "*"}, backend: lab}]
 """
 
 
+def config(back: str, face: str, flavor: str = "") -> str:
+    return CONFIG.replace("BACK", back).replace("FACE", face).replace("FLAVOR", f", flavor: {flavor}" if flavor else "")
+
+
 def through(back: str, *models: str, flavor: str = "", face: str = "prefix: {}", **servers: Any) -> Wires:
-    text = CONFIG.replace("BACK", back).replace("FACE", face).replace("FLAVOR", f", flavor: {flavor}" if flavor else "")
-    return Wires(text, **(servers or {"lab": reference(back, *map(find, models))}))
+    return Wires(config(back, face, flavor), **(servers or {"lab": reference(back, *map(find, models))}))
 
 
-async def predict(wires: Wires, path: str, body: str) -> tuple[int, Any]:
-    reply = await wires.post("v1-rest", path, body.encode())
+async def predict(wires: Wires, model: str, body: str, verb: str = "predict") -> tuple[int, Any]:
+    reply = await wires.post("v1-rest", f"/v1/models/{model}:{verb}", body.encode())
     return reply.status, json.loads(bytes(reply.body))
 
 
@@ -36,48 +39,34 @@ TENSORFLOW = "flavor: {v1-rest: tensorflow}"
 @pytest.mark.parametrize("back", ["v2-rest", "v2-grpc", "v1-rest"])
 async def test_numbers_take_the_signatures_datatypes(back: str) -> None:
     wires = through(back, "add_sub")
-    body = '{"instances":[{"INPUT0":1,"INPUT1":2.0}]}'
-    assert await predict(wires, "/v1/models/add_sub:predict", body) == (
-        200,
-        {"predictions": [{"OUTPUT0": 3, "OUTPUT1": -1}]},
-    )
-    status, answer = await predict(wires, "/v1/models/add_sub:predict", '{"instances":[{"INPUT0":1,"INPUT1":2.5}]}')
+    told = await predict(wires, "add_sub", '{"instances":[{"INPUT0":1,"INPUT1":2.0}]}')
+    assert told == (200, {"predictions": [{"OUTPUT0": 3, "OUTPUT1": -1}]})
+    status, answer = await predict(wires, "add_sub", '{"instances":[{"INPUT0":1,"INPUT1":2.5}]}')
     assert (status, "INT32" in answer["error"]) == (400, True)
 
 
 async def test_a_bare_tensor_is_the_only_input() -> None:
     wires = through("v2-rest", "double", "add_sub")
-    assert await predict(wires, "/v1/models/double:predict", '{"inputs":[[1,2]]}') == (200, {"outputs": [[2.0, 4.0]]})
-    status, answer = await predict(wires, "/v1/models/add_sub:predict", '{"instances":[1]}')
+    assert await predict(wires, "double", '{"inputs":[[1,2]]}') == (200, {"outputs": [[2.0, 4.0]]})
+    status, answer = await predict(wires, "add_sub", '{"instances":[1]}')
     assert status == 400
     assert "'INPUT0'" in answer["error"]
     assert "'INPUT1'" in answer["error"]
 
 
 async def test_ragged_rows_for_a_model_of_numbers() -> None:
-    status, answer = await predict(
-        through("v2-rest", "double"), "/v1/models/double:predict", '{"instances":[[1],[2,3]]}'
-    )
+    status, answer = await predict(through("v2-rest", "double"), "double", '{"instances":[[1],[2,3]]}')
     assert (status, "ragged" in answer["error"]) == (400, True)
 
 
 async def test_texts_and_bytes_reach_a_v2_model() -> None:
-    wires = through("v2-rest", "upper")
-    assert await predict(wires, "/v1/models/upper:predict", '{"instances":["ab",{"b64":"Y2Q="}]}') == (
-        200,
-        {"predictions": ["AB", "CD"]},
-    )
+    told = await predict(through("v2-rest", "upper"), "upper", '{"instances":["ab",{"b64":"Y2Q="}]}')
+    assert told == (200, {"predictions": ["AB", "CD"]})
 
 
 async def test_an_explanation_of_a_model_elsewhere_is_unsupported() -> None:
-    status, answer = await predict(through("v2-rest", "double"), "/v1/models/double:explain", '{"instances":[[1]]}')
+    status, answer = await predict(through("v2-rest", "double"), "double", '{"instances":[[1]]}', "explain")
     assert (status, "explain" in answer["error"]) == (501, True)
-
-
-async def test_parameters_are_refused_by_umbridge() -> None:
-    body = '{"instances":[[1,2]],"signature_name":"other"}'
-    status, answer = await predict(through("umbridge", "posterior"), "/v1/models/posterior:predict", body)
-    assert (status, "'signature_name'" in answer["error"]) == (400, True)
 
 
 @pytest.mark.parametrize("face", ["prefix: {}", TENSORFLOW])
@@ -85,28 +74,28 @@ async def test_parameters_are_refused_by_umbridge() -> None:
 async def test_the_default_signature_is_taken_by_every_server(back: str, face: str) -> None:
     body = '{"signature_name":"serving_default","instances":[[1,2]]}'
     wires = through(back, "posterior", face=face)
-    assert await predict(wires, "/v1/models/posterior:predict", body) == (200, {"predictions": [[-5.0]]})
+    assert await predict(wires, "posterior", body) == (200, {"predictions": [[-5.0]]})
 
 
 async def test_a_label_is_not_a_version_of_triton() -> None:
     wires = through("v2-rest", "double", flavor="triton")
-    status, answer = await predict(wires, "/v1/models/double/labels/stable:predict", '{"instances":[[1]]}')
+    status, answer = await predict(wires, "double/labels/stable", '{"instances":[[1]]}')
     assert (status, "'stable'" in answer["error"]) == (404, True)
-    status, _ = await predict(wires, "/v1/models/double/labels/1:predict", '{"instances":[[1]]}')
+    status, _ = await predict(wires, "double/labels/1", '{"instances":[[1]]}')
     assert status == 200
     assert wires.sent["lab"][-1].path == "/v2/models/double/versions/1/infer"
 
 
 async def test_kserve_has_no_versions() -> None:
     wires = through("v1-rest", flavor="kserve", lab=replying(b'{"predictions":[1]}'))
-    status, answer = await predict(wires, "/v1/models/m/versions/9:predict", '{"instances":[1]}')
-    assert (status, "KServe" in answer["error"]) == (404, True)
+    status, answer = await predict(wires, "m/versions/9", '{"instances":[1]}')
+    assert (status, "a KServe, which has no versions" in answer["error"]) == (404, True)
     assert not any("versions" in each.path for each in wires.sent["lab"])
 
 
 async def test_below_a_prefix() -> None:
     wires = through("v2-rest", "double", face="prefix: {v1-rest: /serving}")
-    assert (await predict(wires, "/serving/v1/models/double:predict", '{"instances":[[1]]}'))[0] == 200
+    assert (await wires.post("v1-rest", "/serving/v1/models/double:predict", b'{"instances":[[1]]}')).status == 200
 
 
 async def test_the_flavor_tensorflow() -> None:
@@ -114,10 +103,8 @@ async def test_the_flavor_tensorflow() -> None:
     reply = await wires.send("v1-rest", Message("GET", "/v1/models/double"))
     assert json.loads(bytes(reply.body))["model_version_status"][0]["state"] == "AVAILABLE"
     reply = await wires.post("v1-rest", "/v1/models/double:predict", b'{"instances":[]}')
-    assert (reply.status, bytes(reply.body)) == (
-        400,
-        b'{\n    "error": "JSON Value: [] No values in \'instances\' array"\n}',
-    )
+    assert reply.status == 400
+    assert reply.body == b'{\n    "error": "JSON Value: [] No values in \'instances\' array"\n}'
     reply = await wires.post("v1-rest", "/v1/models/double:regress", b"{}")
     assert reply.status == 501
 
@@ -132,11 +119,11 @@ async def test_the_flavor_tensorflow() -> None:
 )
 def test_an_unknown_flavor_is_a_configuration_error(face: str, text: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        loads(CONFIG.replace("BACK", "v2-rest").replace("FACE", face).replace("FLAVOR", ""), "a.yaml", catalog(), {})
+        loads(config("v2-rest", face), "a.yaml", catalog(), {})
     assert text in str(caught.value)
 
 
 def test_liveness_and_a_page_of_metrics_conflict() -> None:
-    text = CONFIG.replace("v2-rest, graphpipe", "grps-rest").replace("FACE", "metrics_page: true")
+    text = config("v2-rest", "metrics_page: true").replace("v2-rest, graphpipe", "grps-rest")
     with pytest.raises(ConfigError, match="both serve GET /"):
-        loads(text.replace("BACK", "v2-rest").replace("FLAVOR", ""), "a.yaml", catalog(), {})
+        loads(text, "a.yaml", catalog(), {})

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import unread
+from gateway.core.frozen import replace
 from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target
@@ -76,9 +77,7 @@ EVENT = b'{"id":"1","source":"s","specversion":"1.0","type":"t","time":"","data"
     [
         post("/v1/models/m:predict", b""),
         post("/v1/models/m:predict", EVENT),
-        received(
-            Message("POST", "/v1/models/m:predict", Headers([(b"ce-specversion", b"9")]), (b'{"instances":[1]}',))
-        ),
+        replace(post("/v1/models/m:predict", b'{"instances":[1]}'), headers=Headers([(b"ce-specversion", b"9")])),
         received(Message("GET", "/v1/models/m")),
         received(Message("GET", "/v1/models/m/metadata")),
         post("/v1/models/m:classify", b'{"examples":[]}', FACES[TENSORFLOW]),
@@ -93,13 +92,6 @@ def test_columns_are_read_for_kserve_whose_models_choose_the_key_of_the_reply() 
     message = post("/v1/models/m:predict", b'{"inputs":[[1]]}')
     taken = {flavor: RELAY.request(message, passing(message), target) is not None for flavor, target in TARGETS.items()}
     assert taken == {KSERVE: False, TENSORFLOW: True, GATEWAY: True}
-
-
-def test_a_version_reaches_no_kserve() -> None:
-    message = post("/v1/models/m/versions/1:predict", b'{"instances":[1]}')
-    with pytest.raises(GatewayError, match="no versions") as caught:
-        RELAY.request(message, passing(message), TARGET)
-    assert caught.value.reason is Reason.MODEL_NOT_FOUND
 
 
 RECORDED = ["any_json", "bytes", "client_rows", "columns", "explain", "members", "named_rows", "error_malformed"]
@@ -227,13 +219,6 @@ async def test_columns_are_answered_by_columns_whatever_kserve_calls_them() -> N
     wires = Wires(config(TENSORFLOW, KSERVE), lab=replying(b'{"predictions": [[1.0]]}', headers=JSON))
     passed = await wires.post("v1-rest", "/v1/models/m:predict", b'{"inputs": [[1.0]]}')
     assert passed.body == b'{"outputs":[[1.0]]}'
-
-
-async def test_an_error_of_the_batcher_is_an_error() -> None:
-    told = b'{"message":"{\\"error\\":\\"no\\"}","batchId":"","predictions":null}'
-    wires = Wires(config(KSERVE, KSERVE), lab=replying(told, headers=JSON))
-    passed = await wires.post("v1-rest", "/v1/models/m:predict", b'{"instances": [1.0]}')
-    assert (passed.status, passed.body) == (500, b'{"error":"no"}')
 
 
 async def test_an_error_comes_back_as_the_server_wrote_it() -> None:

@@ -43,10 +43,8 @@ def outputs(body: bytes) -> list[tuple[str, list[object]]]:
 
 def test_predictions_in_its_layout() -> None:
     assert outputs(b'{\n    "predictions": [2.5, 3.0, 4.5\n    ]\n}') == [("", [2.5, 3.0, 4.5])]
-    assert outputs(b'{\n    "predictions": [{"a": 1.0, "b_bytes": {"b64": "AAE="}}\n    ]\n}') == [
-        ("a", [1.0]),
-        ("b_bytes", [b"\0\1"]),
-    ]
+    named = b'{\n    "predictions": [{"a": 1.0, "b_bytes": {"b64": "AAE="}}\n    ]\n}'
+    assert outputs(named) == [("a", [1.0]), ("b_bytes", [b"\0\1"])]
     assert outputs(b'{\n    "outputs": [\n        [1.0]\n    ]\n}') == [("", [[1.0]])]
     assert outputs(b'{\n    "outputs": {"a": [1.0], "b": [[2], [3]]}\n}') == [("a", [1.0]), ("b", [[2], [3]])]
     [(_, [first, second, third])] = outputs(b'{"predictions": [NaN, Infinity, -Infinity]}')
@@ -134,10 +132,7 @@ def test_errors_in_its_layout(reason: Reason) -> None:
 def test_a_path_that_it_lacks_is_a_malformed_request() -> None:
     message = Message("POST", "/v1/models/m:foo")
     reply = TF.encode_error(refusal(Reason.METHOD_NOT_ALLOWED, "no"), None, message)
-    assert (reply.status, bytes(reply.body)) == (
-        400,
-        b'{\n    "error": "Malformed request: POST /v1/models/m:foo"\n}',
-    )
+    assert (reply.status, bytes(reply.body)) == (400, b'{\n    "error": "Malformed request: POST /v1/models/m:foo"\n}')
 
 
 PAGES = {

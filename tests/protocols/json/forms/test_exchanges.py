@@ -19,13 +19,13 @@ from gateway.protocols.json.compiled import FormMessage
 from gateway.protocols.json.form import parse_form
 from gateway.protocols.json.protocol import protocol_of
 from gateway.protocols.json.ready import document, names
-from tests.protocols.json.forms.exchanges import FORMS, Asked, Exchanges, Failed, Told, as_tensor, plain
+from tests.protocols.json.forms.exchanges import FORMS, Asked, Exchanges, Failed, Told, as_tensor, plain, written
 
 T = TypeVar("T")
 LISTENER = ListenerSettings("test", model="of the listener")
 TARGET = Target("lab", "lab:1")
 LITERAL = Translate(nan="literal")
-PROTOCOLS = {name: protocol_of(name, parse_form(document(name))) for name in names() if True}
+PROTOCOLS = {name: protocol_of(name, parse_form(document(name))) for name in names()}
 
 
 def test_every_ready_form_has_exchanges() -> None:
@@ -39,7 +39,6 @@ def each(table: Callable[[Exchanges], Iterator[tuple[str, T]]]) -> pytest.MarkDe
         [
             pytest.param(PROTOCOLS[name], form, found, id=f"{name}: {what}")
             for name, form in FORMS.items()
-            if name in PROTOCOLS
             for what, found in table(form)
         ],
     )
@@ -48,7 +47,9 @@ def each(table: Callable[[Exchanges], Iterator[tuple[str, T]]]) -> pytest.MarkDe
 each_request = each(lambda form: iter(form.asked.items()))
 each_reply = each(
     lambda form: (
-        (f"{what}, {at}", (asked, told)) for what, asked in form.asked.items() for at, told in enumerate(asked.told)
+        (f"{what}, {at}", (asked, told))
+        for what, asked in form.asked.items()
+        for at, told in enumerate((asked.told, *asked.also))
     )
 )
 each_error = each(lambda form: iter(form.failed.items()))
@@ -67,19 +68,15 @@ def message(asked: Asked, form: Exchanges, protocol: Protocol) -> Message:
 
 
 def reply(body: bytes, kind: str = "application/json", status: int = 200) -> Message:
-    pairs = [(b"content-type", kind.encode())] if kind else []
-    return Message(headers=Headers(pairs), parts=(body,), status=status)
+    return Message(headers=Headers([(b"content-type", kind.encode())] if kind else []), parts=(body,), status=status)
 
 
 @each_request
 def test_a_client_s_request_is_read(protocol: Protocol, form: Exchanges, found: Asked) -> None:
     request = decoded(message(found, form, protocol), protocol, LISTENER)
     assert tuple(map(plain, request.inputs)) == found.inputs
-    assert (request.model, request.version, request.id or "") == (
-        found.model or LISTENER.model,
-        found.version,
-        found.id,
-    )
+    assert (request.model, request.version) == (found.model or form.model or LISTENER.model, found.version)
+    assert request.id == (found.id or None)
     assert request.parameters == found.parameters
 
 
@@ -89,10 +86,12 @@ def test_a_request_is_written_as_the_server_takes_it(protocol: Protocol, form: E
     request = decoded(message(found, form, protocol), protocol, LISTENER)
     assert isinstance(request.origin, FormMessage)
     request = replace(request, origin=replace(request.origin, asked=None, alternative=0))
-    written = protocol.encode_request(request, TARGET)
-    assert b"".join(written.parts) == (found.writes or found.body)
-    assert (written.method, written.path) == (found.writes_method, found.to or found.path or form.path)
-    assert written.headers.get("content-type") == (found.writes_type or found.type)
+    sent = protocol.encode_request(request, TARGET)
+    assert b"".join(sent.parts) == written(found)
+    assert (sent.method, sent.path) == ("POST", found.to or form.path)
+    assert sent.headers.get("content-type") == (
+        found.writes_type or ("application/json" if found.writes else found.type)
+    )
 
 
 @each_reply
@@ -101,7 +100,7 @@ def test_a_server_s_reply_is_read(protocol: Protocol, form: Exchanges, found: tu
     if not told.read:
         return
     request = decoded(message(asked, form, protocol), protocol, LISTENER)
-    answer = protocol.decode_response(reply(told.body, told.type, told.status), request, TARGET)
+    answer = protocol.decode_response(reply(told.body, told.type), request, TARGET)
     assert isinstance(answer, Response)
     assert repr(tuple(map(plain, answer.outputs))) == repr(told.outputs)  # NaN is equal to nothing
     assert answer.parameters == told.parameters
@@ -114,9 +113,8 @@ def test_a_reply_is_written_as_the_client_takes_it(
     asked, told = found
     request = decoded(message(asked, form, protocol), protocol, LISTENER)
     answer = Response(tuple(map(as_tensor, told.outputs)), parameters=told.parameters)
-    written = protocol.encode_response(answer, request, LITERAL)
-    assert b"".join(written.parts) == (told.writes or told.body)
-    assert written.status == 200
+    sent = protocol.encode_response(answer, request, LITERAL)
+    assert (sent.status, b"".join(sent.parts)) == (200, written(told))
 
 
 @each_error
@@ -136,10 +134,9 @@ def meaning(failed: Failed) -> Reason:
 def test_an_error_is_written_as_the_server_tells_it(protocol: Protocol, form: Exchanges, found: Failed) -> None:
     error = refusal(meaning(found), found.message)
     asked = next(iter(form.asked.values()))
-    written = protocol.encode_error(error, None, message(asked, form, protocol))
-    assert b"".join(written.parts) == found.writes
-    usual = http_status.number(error)
-    assert written.status in ((found.status,) if found.reason else (found.status, usual))
+    sent = protocol.encode_error(error, None, message(asked, form, protocol))
+    assert b"".join(sent.parts) == written(found)
+    assert sent.status in ((found.status,) if found.reason else (found.status, http_status.number(error)))
 
 
 @each(lambda form: ((body.decode().strip() or "empty", body) for body in form.ready))
@@ -174,13 +171,12 @@ LISTS = {
 def test_the_models_of_a_server_are_read_and_listed_as_it_does(name: str) -> None:
     protocol, (body, names) = PROTOCOLS[name], LISTS[name]
     request = Request(Operation.MODELS)
-    asked = protocol.encode_request(request, TARGET)
     found = protocol.decode_response(reply(body), request, TARGET)
     assert isinstance(found, tuple)
     assert [each.name for each in found] == names
-    told = protocol.encode_response(found, replace(request, origin=asked), LITERAL)
-    again = protocol.decode_response(reply(bytes(told.body)), request, TARGET)
-    assert again == found
+    asked = replace(request, origin=protocol.encode_request(request, TARGET))
+    told = protocol.encode_response(found, asked, LITERAL)
+    assert protocol.decode_response(reply(bytes(told.body)), request, TARGET) == found
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -190,6 +186,6 @@ def test_a_listener_answers_the_probe(name: str) -> None:
     assert isinstance(match, Match), match
     request = decoded(Message("GET", form.probe, pattern=match.pattern, captures=match.captures), protocol, LISTENER)
     for ready, status in ((True, 200), (False, 503)):
-        written = protocol.encode_response(ready, request, LITERAL)
-        assert written.status == status or not form.resting
-        assert protocol.decode_response(reply(b"".join(written.parts), status=written.status), request, TARGET) is ready
+        sent = protocol.encode_response(ready, request, LITERAL)
+        assert sent.status == status or not form.resting
+        assert protocol.decode_response(reply(b"".join(sent.parts), status=sent.status), request, TARGET) is ready

@@ -19,9 +19,9 @@ from gateway.protocols.json.media.csv import KindOf
 
 
 def read(
-    body: bytes, *, header: bool = False, columns: int = 10, limit: int = 10_000, kinds: KindOf = lambda name: None
+    body: bytes, *, header: bool = False, limit: int = 10_000, kinds: KindOf = lambda name: None, flat: bool = False
 ) -> bytes:
-    return csv.read(body, header=header, kind_of=kinds, columns=columns, limit=limit)
+    return csv.read(body, header=header, kind_of=kinds, columns=10, limit=limit, flat=flat)
 
 
 BARE = {
@@ -37,7 +37,7 @@ BARE = {
     "an empty text alone": (b'""\r\na\r\n', b'[[""],["a"]]'),
     "nothing": (b"", b"[]"),
 }
-"""CSV and its JSON, which is written as the same CSV again."""
+"""CSV without a header and its JSON, which is written as the same CSV again."""
 
 NAMED = {
     "numbers": (b"x,y\r\n1,2.50\r\n3,4\r\n", b'[{"x":1,"y":2.50},{"x":3,"y":4}]'),
@@ -48,16 +48,13 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize(("body", "text"), BARE.values(), ids=BARE)
-def test_a_table_without_header_in_both_directions(body: bytes, text: bytes) -> None:
-    assert read(body) == text
-    assert csv.write(text, header=False) == body
-
-
-@pytest.mark.parametrize(("body", "text"), NAMED.values(), ids=NAMED)
-def test_a_table_with_header_in_both_directions(body: bytes, text: bytes) -> None:
-    assert read(body, header=True) == text
-    assert csv.write(text, header=True) == body
+@pytest.mark.parametrize(
+    ("header", "body", "text"),
+    [pytest.param(table is NAMED, *both, id=what) for table in (BARE, NAMED) for what, both in table.items()],
+)
+def test_a_table_in_both_directions(header: bool, body: bytes, text: bytes) -> None:
+    assert read(body, header=header) == text
+    assert csv.write(text, header=header) == body
 
 
 @pytest.mark.parametrize(
@@ -88,12 +85,6 @@ def test_other_spellings_are_read(body: bytes, text: bytes) -> None:
     assert read(body) == text
 
 
-@pytest.mark.parametrize("body", [b"x,y\n", b"1,2", b'"x\ny",z\r\n'])
-def test_a_header_without_rows_may_be_a_row_without_a_header(body: bytes) -> None:
-    with pytest.raises(DecodeError, match="line 1 is the header, but no row follows it; add a row"):
-        read(body, header=True)
-
-
 @pytest.mark.parametrize(
     ("body", "text"),
     [
@@ -106,12 +97,12 @@ def test_a_header_without_rows_may_be_a_row_without_a_header(body: bytes) -> Non
     ],
 )
 def test_one_column_or_row_is_a_flat_list(body: bytes, text: bytes) -> None:
-    assert csv.read(body, header=False, kind_of=lambda name: None, columns=10, limit=100, flat=True) == text
+    assert read(body, flat=True) == text
 
 
 def test_a_table_is_no_flat_list() -> None:
     with pytest.raises(DecodeError, match="line 2: a second row of 2 cells, expected one column or one row"):
-        csv.read(b"1,2\n3,4\n", header=False, kind_of=lambda name: None, columns=10, limit=100, flat=True)
+        read(b"1,2\n3,4\n", flat=True)
 
 
 def test_the_datatype_of_a_column_decides_over_its_looks() -> None:
@@ -168,14 +159,20 @@ def test_errors_are_short_whatever_is_wrong(body: bytes) -> None:
     assert len(str(refused.value)) < 200
 
 
-def test_a_row_that_does_not_fit_its_header_is_refused() -> None:
-    with pytest.raises(DecodeError, match="line 2 has 1 cell, but the first row 2 cells"):
-        read(b"x,y\n1\n", header=True)
-
-
-def test_names_of_columns_are_unique() -> None:
-    with pytest.raises(DecodeError, match="line 1: column 'x' occurs twice"):
-        read(b'x,y,"x"\n1,2,3\n', header=True)
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        # a header without rows may be a row without a header
+        (b"x,y\n", "line 1 is the header, but no row follows it; add a row"),
+        (b"1,2", "line 1 is the header, but no row follows it; add a row"),
+        (b'"x\ny",z\r\n', "line 1 is the header, but no row follows it; add a row"),
+        (b"x,y\n1\n", "line 2 has 1 cell, but the first row 2 cells"),
+        (b'x,y,"x"\n1,2,3\n', "line 1: column 'x' occurs twice"),
+    ],
+)
+def test_a_header_that_does_not_fit_is_refused(body: bytes, why: str) -> None:
+    with pytest.raises(DecodeError, match=why):
+        read(body, header=True)
 
 
 @pytest.mark.parametrize(

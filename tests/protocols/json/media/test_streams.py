@@ -79,11 +79,7 @@ def can_be_sent(message: bytes) -> bool:
     return message.strip() == message != END_MARK and not {*message} & {*b"\r\n"}
 
 
-@given(
-    st.sampled_from([LINES, EVENTS]),
-    st.lists(st.binary(min_size=1, max_size=20).filter(can_be_sent)),
-    st.data(),
-)
+@given(st.sampled_from([LINES, EVENTS]), st.lists(st.binary(min_size=1, max_size=20).filter(can_be_sent)), st.data())
 def test_what_is_written_is_read_wherever_it_is_split(
     framing: StreamFraming, messages: list[bytes], data: st.DataObject
 ) -> None:
