@@ -255,7 +255,7 @@ async def test_a_mirror_that_hangs_does_not_stop_the_gateway_from_ending() -> No
             await other.arrived.wait()
             [mirror] = mirrors(gateway)
             await gateway.drain(0)
-        assert mirror.status()["drops"] == {"stopping": 1}
+        assert (mirror.status()["drops"], mirror.status()["in_flight"]) == ({"stopping": 1}, 0)
 
 
 async def test_a_reload_keeps_the_counts_of_a_mirror_that_stays_and_begins_anew_for_one_that_changes() -> None:
