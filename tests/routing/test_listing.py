@@ -29,6 +29,11 @@ class Lab:
         self.answers: asyncio.Future[None] | None = None
         self.models = BackendModels(self._answer, lambda: self.now, wait, first_wait)
 
+    def hang(self) -> "asyncio.Future[None]":
+        """The backend answers when this is set."""
+        self.answers = asyncio.get_running_loop().create_future()
+        return self.answers
+
     async def _answer(self, request: Request) -> Answer:
         self.asked += 1
         if self.answers is not None:
@@ -45,9 +50,17 @@ class Lab:
         return Listed(Conditions(model=model, **conditions), BOTH, self.models, rewritten)  # type: ignore[arg-type]
 
 
+async def listed(listing: Listing, protocol: str = "tensors", listener: str = "http") -> list[str]:
+    return [entry.name for entry in await listing(Request(Operation.MODELS, protocol=protocol, listener=listener))]
+
+
 async def names(routes: Sequence[Listed], protocol: str = "tensors", listener: str = "http") -> list[str]:
-    request = Request(Operation.MODELS, protocol=protocol, listener=listener)
-    return [entry.name for entry in await Listing(routes, frozenset({"points"}))(request)]
+    return await listed(Listing(routes, frozenset({"points"})), protocol, listener)
+
+
+def starting(*routes: Listed) -> Listing:
+    """A list that does not wait for servers that start."""
+    return Listing(routes, frozenset(), starting=0.0)
 
 
 async def test_exact_routes_come_first_then_what_backends_list() -> None:
@@ -167,22 +180,22 @@ async def test_a_backend_that_is_up_again_by_the_question_itself_is_listed_at_on
 
 async def test_routes_and_clients_ask_a_backend_once() -> None:
     lab = Lab("a", "b")
-    lab.answers = asyncio.get_running_loop().create_future()
+    answer = lab.hang()
     tasks = [asyncio.ensure_future(names([lab.listed("a*"), lab.listed("b*")])) for _ in range(2)]
     await settle()
-    lab.answers.set_result(None)
+    answer.set_result(None)
     assert await asyncio.gather(*tasks) == [["a", "b"]] * 2
     assert lab.asked == 1
 
 
 async def test_a_slow_backend_is_waited_for_a_while_and_shown_the_next_time() -> None:
     slow, quick = Lab("slow", wait=0), Lab("quick")
-    slow.answers = asyncio.get_running_loop().create_future()
+    answer = slow.hang()
     await quick.models.get()
     routes = [slow.listed("*"), quick.listed("*")]
     await settle()
     assert await names(routes) == ["quick"]
-    slow.answers.set_result(None)
+    answer.set_result(None)
     await settle()
     assert await names(routes) == ["slow", "quick"]
 
@@ -201,62 +214,49 @@ def claiming(lab: Lab, model: str, *operations: Operation, error: Exception | No
 
 async def test_a_backend_that_has_to_be_started_is_waited_for_until_its_first_answer() -> None:
     lab = Lab("a", wait=0.0, first_wait=60.0)
-    lab.answers = asyncio.get_running_loop().create_future()
+    answer = lab.hang()
     asked = asyncio.ensure_future(names([lab.listed("*")]))
     await settle()
     assert not asked.done()
-    lab.answers.set_result(None)
+    answer.set_result(None)
     assert await asked == ["a"]
     lab.now += SECONDS_KEPT + 1
-    lab.answers = asyncio.get_running_loop().create_future()  # it has ended, and starts again
+    answer = lab.hang()  # it has ended, and starts again
     assert await names([lab.listed("*")]) == ["a"]
-    lab.answers.set_result(None)
+    answer.set_result(None)
 
 
 async def test_backends_whose_servers_never_start_do_not_keep_what_is_known_from_the_list() -> None:
     """All are asked at once, and one that starts later is in a later list."""
     labs = [Lab(name, first_wait=60.0) for name in ("a", "b", "c")]
-    for each in labs[1:]:
-        each.answers = asyncio.get_running_loop().create_future()
-    listing = Listing([each.listed(f"{each.names[0]}*") for each in labs], frozenset(), starting=0.0)
-
-    async def listed() -> list[str]:
-        return [each.name for each in await listing(Request(Operation.MODELS, protocol="tensors", listener="http"))]
-
-    assert await listed() == ["a"]
+    never, later = (each.hang() for each in labs[1:])
+    listing = starting(*(each.listed(f"{each.names[0]}*") for each in labs))
+    assert await listed(listing) == ["a"]
     assert [each.asked for each in labs] == [1, 1, 1]
-    assert labs[2].answers is not None
-    labs[2].answers.set_result(None)
+    later.set_result(None)
     await settle()
-    assert await listed() == ["a", "c"]
+    assert await listed(listing) == ["a", "c"]
     assert [each.asked for each in labs] == [1, 1, 1]
-    assert labs[1].answers is not None
-    labs[1].answers.cancel()
+    never.cancel()
 
 
 async def test_a_model_that_a_route_names_is_listed_while_servers_start() -> None:
     lab, other = Lab("a", first_wait=60.0), Lab()
-    lab.answers = asyncio.get_running_loop().create_future()
-    listing = Listing([other.listed("named"), lab.listed("*")], frozenset(), starting=0.0)
-    entries = await listing(Request(Operation.MODELS, protocol="tensors", listener="http"))
-    assert [each.name for each in entries] == ["named"]
+    answer = lab.hang()
+    assert await listed(starting(other.listed("named"), lab.listed("*"))) == ["named"]
     assert lab.asked == 1
-    lab.answers.cancel()
+    answer.cancel()
 
 
 async def test_the_first_model_of_several_backends_that_start_ends_the_wait() -> None:
-    labs = [Lab(name, first_wait=60.0) for name in ("a", "b")]
-    for each in labs:
-        each.answers = asyncio.get_running_loop().create_future()
-    listing = Listing([each.listed(f"{each.names[0]}*") for each in labs], frozenset(), starting=0.0)
-    asked = asyncio.ensure_future(listing(Request(Operation.MODELS, protocol="tensors", listener="http")))
+    a, b = Lab("a", first_wait=60.0), Lab("b", first_wait=60.0)
+    never, first = a.hang(), b.hang()
+    asked = asyncio.ensure_future(listed(starting(a.listed("a*"), b.listed("b*"))))
     await settle()
     assert not asked.done()
-    assert labs[1].answers is not None
-    labs[1].answers.set_result(None)
-    assert [each.name for each in await asked] == ["b"]
-    assert labs[0].answers is not None
-    labs[0].answers.cancel()
+    first.set_result(None)
+    assert await asked == ["b"]
+    never.cancel()
 
 
 async def test_tensor_clients_see_the_companions_that_a_model_claims() -> None:
