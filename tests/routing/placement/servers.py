@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any
 
 from gateway.core.datatypes import DATATYPES
@@ -256,6 +256,18 @@ class Fleet:
         assert isinstance(answer, Response)
         assert answer.id is not None
         return answer.id
+
+    async def begin(self, model: str, **more: Any) -> "asyncio.Task[str]":
+        """As `server_of`, when the inference has gone as far as it can."""
+        task = asyncio.ensure_future(self.server_of(model, **more))
+        await settle()
+        return task
+
+    async def ask_in_turn(self, models: Iterable[str], **more: Any) -> None:
+        """An inference of each model, a second after the one before."""
+        for model in models:
+            self.clock.now += 1
+            await self.ask(model, **more)
 
     async def tick(self, seconds: float) -> None:
         """Let time pass, ask those that are due, and let everything run."""

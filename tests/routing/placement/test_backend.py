@@ -8,7 +8,7 @@ import pytest
 from gateway.core.errors import GatewayError, Reason, TransportError, invalid_output, not_found
 from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
-from gateway.core.requests import Request, Response, Tries
+from gateway.core.requests import Request, Tries
 from gateway.core.statistics import Statistics
 from gateway.routing.placement.inventory import SignatureComparison
 from gateway.routing.placement.table import ReplicaState
@@ -154,8 +154,7 @@ async def test_an_answer_from_before_the_model_was_loaded_again_costs_no_server_
     a = Server("a", ["x"])
     fleet = await Fleet(a).asked()
     gate = a.gates["infer x"] = asyncio.Event()
-    call = asyncio.ensure_future(fleet.server_of("x"))
-    await settle()
+    call = await fleet.begin("x")
     for held in ((), ("x",)):
         a.held = dict.fromkeys(held, ("1",))
         await fleet.slots.refresher.ask_soon(fleet.endpoints[0])
@@ -236,8 +235,7 @@ async def test_a_call_that_waits_in_vain_names_its_model() -> None:
     a, b = Server("a", ["x"]), Server("b", ["y"])
     a.gates["infer x"] = asyncio.Event()
     fleet = await Fleet(a, b, limit=1, queue=QueueSettings(timeout=0.01)).asked()
-    first = asyncio.ensure_future(fleet.server_of("x"))
-    await settle()
+    first = await fleet.begin("x")
     with pytest.raises(GatewayError, match=r"no endpoint that has model 'x' was free within 0.01 s"):
         await fleet.ask("x")
     assert (len(fleet.backend.queue), fleet.slots.placements.models["x"].waiting) == (0, 0)
@@ -249,10 +247,8 @@ async def test_calls_that_wait_for_a_model_fail_when_its_last_holder_loses_it() 
     a, b = Server("a", ["x"]), Server("b", ["y"])
     a.gates["infer x"] = asyncio.Event()
     fleet = await Fleet(a, b, limit=1).asked()
-    first = asyncio.ensure_future(fleet.server_of("x"))
-    await settle()
-    second = asyncio.ensure_future(fleet.server_of("x"))
-    await settle()
+    first = await fleet.begin("x")
+    second = await fleet.begin("x")
     del a.held["x"]
     await fleet.tick(40.0)
     with pytest.raises(GatewayError, match="model 'x' is on no server"):
@@ -377,13 +373,12 @@ async def test_the_report_counts_calls(*, to_the_end: bool) -> None:
     fleet = await Fleet(a, protocol=with_traits(runs_to_the_end=to_the_end)).asked()
     await fleet.ask("x")
     a.gates["infer x"] = asyncio.Event()
-    second = asyncio.ensure_future(fleet.ask("x"))
-    await settle()
+    second = await fleet.begin("x")
     [report] = fleet.slots.placements.report()
     assert (report.model, report.calls, report.in_flight, report.copies) == ("x", 2, 1, 1)
     assert [(each.endpoint, each.state) for each in report.holdings] == [(fleet.endpoints[0], ReplicaState.HELD)]
     a.gates["infer x"].set()
-    assert isinstance(await second, Response)
+    assert await second == "a"
     assert fleet.slots.placements.report()[0].in_flight == 0
 
 
@@ -392,8 +387,7 @@ async def test_a_busy_server_is_not_asked() -> None:
     a.gates["infer x"] = asyncio.Event()
     fleet = await Fleet(a, limit=1, protocol=with_traits(runs_to_the_end=True)).asked()
     fleet.slots.refresher._is_busy = fleet.backend.local.is_busy
-    call = asyncio.ensure_future(fleet.ask("x"))
-    await settle()
+    call = await fleet.begin("x")
     await fleet.tick(40.0)
     assert a.events.count("models") == 1
     a.gates["infer x"].set()
