@@ -15,9 +15,10 @@ from gateway.core.errors import not_found
 from gateway.core.frozen import replace
 from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.protocol import GrpcBinding, Models, Protocol, Rows, Servers, Traits, Wire
+from gateway.core.protocol import DEFAULT_LIMITS, GrpcBinding, Limits, Models, Protocol, Rows, Servers, Traits, Wire
 from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import Tensor, tensor
+from gateway.core.transport import Handler, StreamHandler
 
 FP64, FP32, INT32, INT64 = Datatype.FP64, Datatype.FP32, Datatype.INT32, Datatype.INT64
 
@@ -133,17 +134,16 @@ _ABOUT = (Operation.METADATA, Operation.MODELS, _READY)
 def bridge(
     client: Protocol,
     server: Protocol,
-    backend: Backend,
+    backend: Handler,
     settings: RouteSettings | None = None,
     window: int = 2,
-    streams: bool = False,
+    stream: StreamHandler | None = None,
+    limits: Limits = DEFAULT_LIMITS,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Bridge:
-    """A Bridge from `client` to `backend`, which speaks `server`; the backend `streams` what it computes, one response
-    to each request, or cannot be asked for streams."""
+    """A Bridge from `client` to `backend`, which speaks `server` and cannot be asked for streams without a `stream`."""
     signatures = SignatureCache(backend, server.traits, clock)
-    responses = backend.stream if streams else None
-    upstream = BackendSide("lab", server.name, server.traits, backend, signatures, window, responses)
+    upstream = BackendSide("lab", server.name, server.traits, backend, signatures, window, stream, limits)
     return Bridge(settings or RouteSettings(), client, upstream)
 
 

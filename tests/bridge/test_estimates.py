@@ -1,6 +1,7 @@
 """Derivatives by finite differences, between a client and a model that has no derivatives."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,11 @@ def evaluated(request: Request) -> Response:
     return Response((tensor("y", found if len(theta.shape) > 1 else found[0], FP64),))
 
 
+def arrays(request: Request) -> dict[str, Any]:
+    """The values of the inputs by name."""
+    return {each.name: each.array for each in request.inputs}
+
+
 def backend_of(server: Protocol, compute: Any = evaluated, offers: Any = None, size: int = 2) -> Backend:
     batch = () if server is POINTS else (-1,)
     known = signature(spec("x", *batch, size), gives=(spec("y", *batch, 1),), offers=offers)
@@ -102,7 +108,7 @@ async def test_all_points_are_one_batch_where_the_model_takes_batches() -> None:
     backend = backend_of(TENSORS)
     await call(bridge(POINTS, TENSORS, backend, settings()), GRADIENT)
     assert [request.inputs[0].shape for request in backend.calls] == [(4, 2)]
-    backend = backend_of(TENSORS)
+    backend.asked.clear()
     response = await call(bridge(POINTS, TENSORS, backend, settings(batch=3)), GRADIENT)
     assert sorted(request.inputs[0].shape for request in backend.calls) == [(1, 2), (3, 2)]
     assert error_of(response, Operation.GRADIENT) < 1e-9
@@ -120,28 +126,20 @@ async def test_a_companion_of_several_rows() -> None:
 async def test_the_models_own_derivative_is_used_unless_it_is_replaced() -> None:
     def compute(request: Request) -> Response:
         if request.operation is Operation.GRADIENT:
-            x, y = next(each for each in request.inputs if each.name == "x").array.reshape(-1)
-            return Response(
-                (
-                    tensor(
-                        "output",
-                        slope(x, y) * next(each for each in request.inputs if each.name == "sens").array.reshape(-1),
-                    ),
-                )
-            )
+            given = arrays(request)
+            return Response((tensor("output", slope(*given["x"]) * given["sens"]),))
         return evaluated(request)
 
-    offers = frozenset({Operation.INFER, Operation.GRADIENT})
-    backend = backend_of(POINTS, compute, offers)
-    assert error_of(await call(bridge(POINTS, POINTS, backend, settings()), GRADIENT), Operation.GRADIENT) < 1e-15
+    backend = backend_of(POINTS, compute, frozenset({Operation.INFER, Operation.GRADIENT}))
+    estimating = bridge(POINTS, POINTS, backend, settings())
+    assert error_of(await call(estimating, GRADIENT), Operation.GRADIENT) < 1e-15
     assert [each.operation for each in backend.calls] == [Operation.GRADIENT]
 
-    backend = backend_of(POINTS, compute, offers)
-    response = await call(bridge(POINTS, POINTS, backend, settings()), HESSIAN)
-    assert error_of(response, Operation.APPLY_HESSIAN) < 1e-9
+    backend.asked.clear()
+    assert error_of(await call(estimating, HESSIAN), Operation.APPLY_HESSIAN) < 1e-9
     assert [each.operation for each in backend.calls] == [Operation.GRADIENT] * 2
 
-    backend = backend_of(POINTS, compute, offers)
+    backend.asked.clear()
     await call(bridge(POINTS, POINTS, backend, settings(replace=(Operation.GRADIENT,))), GRADIENT)
     assert {each.operation for each in backend.calls} == {Operation.INFER}
 
@@ -191,47 +189,42 @@ async def test_fp32_has_steps_of_its_own() -> None:
     assert error_of(await call(handler, GRADIENT), Operation.GRADIENT) < 1e-3
 
 
-async def test_a_point_that_fails_ends_the_others_and_is_told() -> None:
-    running = 0
+class Hung:
+    """Computes nothing, and counts the calls that wait; a point that `fails` ends with an error."""
 
-    async def compute(request: Request) -> Response:
-        nonlocal running
-        if request.inputs[0].array.reshape(-1)[0] > THETA[0]:
+    def __init__(self, fails: Callable[[float], bool] = lambda x: False) -> None:
+        self.fails = fails
+        self.running = 0
+        self.begun = asyncio.Event()
+
+    async def __call__(self, request: Request) -> Response:
+        if self.fails(request.inputs[0].array[0]):
             raise refusal(Reason.MODEL_ERROR, "no convergence")
-        running += 1
+        self.running += 1
+        self.begun.set()
         try:
             await asyncio.Event().wait()
         finally:
-            running -= 1
+            self.running -= 1
         raise AssertionError
 
-    backend = backend_of(POINTS, compute)
+
+async def test_a_point_that_fails_ends_the_others_and_is_told() -> None:
+    hung = Hung(lambda x: x > THETA[0])
     with pytest.raises(GatewayError, match="gradient by finite differences: row 1: no convergence") as caught:
-        await call(bridge(POINTS, POINTS, backend, settings()), GRADIENT)
-    assert caught.value.status is Status.INTERNAL
-    assert running == 0
+        await call(bridge(POINTS, POINTS, backend_of(POINTS, hung), settings()), GRADIENT)
+    assert (caught.value.status, hung.running) == (Status.INTERNAL, 0)
 
 
 async def test_a_client_that_leaves_a_hung_backend_leaves_no_call() -> None:
-    running, hung = 0, asyncio.Event()
-
-    async def compute(request: Request) -> Response:
-        nonlocal running
-        running += 1
-        hung.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            running -= 1
-        raise AssertionError
-
-    task = asyncio.ensure_future(call(bridge(POINTS, POINTS, backend_of(POINTS, compute), settings()), GRADIENT))
+    hung = Hung()
+    task = asyncio.ensure_future(call(bridge(POINTS, POINTS, backend_of(POINTS, hung), settings()), GRADIENT))
     async with asyncio.timeout(GENEROUS):
-        await hung.wait()
+        await hung.begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert running == 0
+    assert hung.running == 0
 
 
 async def test_vectors_and_indices_are_checked() -> None:
@@ -253,8 +246,7 @@ async def test_integers_have_no_derivatives() -> None:
 
 def scaled_sum(request: Request) -> Response:
     """y = k0 x0 + k1 x1 ** 2 for each row of x, with one k for all rows."""
-    given = {each.name: each.array for each in request.inputs}
-    x, k = given["x"], given["k"]
+    x, k = arrays(request)["x"], arrays(request)["k"]
     assert k.shape == (2,)
     return Response((tensor("y", (k[0] * x[:, 0] + k[1] * x[:, 1] ** 2)[:, None]),))
 
@@ -266,9 +258,8 @@ async def test_an_input_without_a_batch_dimension_is_the_same_for_all_points() -
     given = named("x", [[1.0, 2.0], [3.0, 4.0]]), named("k", [5.0, 7.0]), named("sens", [[1.0], [1.0]])
     found = (await call(handler, infer(*given, model="m.gradient"))).outputs[0].array
     assert np.allclose(found, [[5, 28], [5, 56]])
-    assert [{each.name: each.shape for each in request.inputs} for request in backend.calls] == [
-        {"x": (8, 2), "k": (2,)}
-    ]
+    [asked] = backend.calls
+    assert {each.name: each.shape for each in asked.inputs} == {"x": (8, 2), "k": (2,)}
 
     # The input that all rows share is moved: each point is a call.
     backend.asked.clear()
@@ -279,7 +270,7 @@ async def test_an_input_without_a_batch_dimension_is_the_same_for_all_points() -
 
 async def test_scalars_have_derivatives() -> None:
     def compute(request: Request) -> Response:
-        given = {each.name: each.array for each in request.inputs}
+        given = arrays(request)
         assert given["x"].shape == ()
         return Response((tensor("y", np.sin(given["x"]) * given["k"]),))
 

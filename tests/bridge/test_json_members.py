@@ -6,10 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.bridge.backend import BackendSide
-from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
-from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status
 from gateway.core.frozen import replace
@@ -229,11 +226,7 @@ async def answered(
     async def stream(request: Request) -> AsyncGenerator[Response, None]:
         yield response
 
-    backend = Backend({"m": model})
-    upstream = BackendSide(
-        "lab", "tensors", TENSORS.traits, backend, SignatureCache(backend, TENSORS.traits, lambda: 0.0), 2, stream
-    )
-    through = Bridge(RouteSettings(**settings), TENSORS, upstream)
+    through = bridge(TENSORS, TENSORS, Backend({"m": model}), RouteSettings(**settings), stream=stream)
     asked = infer(named("x", [1.0]), operation=Operation.STREAM, outputs=outputs)
     return [each async for each in through.stream(asked)]
 

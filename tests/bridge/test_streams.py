@@ -6,10 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.bridge.backend import BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.errors import GatewayError, Status, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
@@ -44,10 +42,8 @@ def streaming(
             raise unary
         return Response(request.inputs)
 
-    backend = Backend({"m": SIGNATURE}, compute)
-    signatures = SignatureCache(backend, TENSORS.traits, lambda: 0.0)
-    upstream = BackendSide("lab", "tensors", TENSORS.traits, backend, signatures, 2, stream, Limits(message=limit))
-    return Bridge(RouteSettings(**settings), client, upstream), asked
+    backend, limits = Backend({"m": SIGNATURE}, compute), Limits(message=limit)
+    return bridge(client, TENSORS, backend, RouteSettings(**settings), stream=stream, limits=limits), asked
 
 
 async def all_of(through: Bridge, request: Request) -> list[Response]:

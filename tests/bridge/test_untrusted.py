@@ -4,10 +4,7 @@ trusted (GraphPipe): in front of tensors, behind them, and on both sides."""
 import numpy as np
 import pytest
 
-from gateway.bridge.backend import BackendSide
-from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
-from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
 from gateway.core.frozen import replace
@@ -152,9 +149,7 @@ async def test_versions_count_and_a_list_of_models_is_as_good_as_their_metadata(
         return True
 
     for model in ("m", "n"):
-        signatures = SignatureCache(backend, AS_A_WHOLE.traits, lambda: 0.0)
-        upstream = BackendSide("lab", "unnamed", AS_A_WHOLE.traits, backend, signatures, 2)
-        through = Bridge(RouteSettings(), TENSORS, upstream)
+        through = bridge(TENSORS, AS_A_WHOLE, backend)
         asked = replace(READY, model=model, version=version)
         if ready and (model, version) != ("n", "2"):
             assert await through(asked) is True
