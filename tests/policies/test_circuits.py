@@ -77,16 +77,6 @@ def test_trials_that_fail_double_the_time_up_to_a_bound() -> None:
     assert table.circuits.admit("m")[1] == 10  # after a success the time begins anew
 
 
-def test_a_trial_that_tells_nothing_lets_the_next_call_try() -> None:
-    table = Table()
-    table.calls("m", "---")
-    table.now = 10
-    trial, _ = table.circuits.admit("m")
-    table.circuits.abandoned("m", trial)
-    assert table.calls("m", "+") == [0]
-    assert table.changes[-1] == ("m", CircuitState.CLOSED)
-
-
 def test_calls_that_began_before_a_change_do_not_count() -> None:
     table = Table()
     early, _ = table.circuits.admit("m")

@@ -132,16 +132,6 @@ async def test_calls_go_where_the_fewest_are() -> None:
     assert lab.in_flight == [0, 0, 0]
 
 
-@pytest.mark.parametrize(("busy", "expected"), [([], [4, 4, 4]), ([1], [6, 0, 6])])
-async def test_endpoints_with_equal_numbers_of_calls_take_turns(busy: list[int], expected: list[int]) -> None:
-    lab = Lab(wires=3, limit=0, answering=True)
-    for at in busy:
-        lab.endpoints[at].take()
-    for _ in range(12):
-        await lab.ask()
-    assert lab.counts == expected
-
-
 async def test_at_most_the_limit_runs_on_each_endpoint() -> None:
     lab = Lab(wires=2, limit=2)
     assert lab.backend.capacity == 4
@@ -159,37 +149,6 @@ async def test_clients_take_turns_and_within_a_client_its_models() -> None:
         await lab.asked(model, peer)
     await lab.finish()
     assert lab.paths() == ["now", "a", "c", "b", "d", "a", "a"]
-
-
-async def test_many_model_names_of_one_host_do_not_delay_another() -> None:
-    lab = Lab(queue=QueueSettings(length=2000))
-    for at in range(901):
-        lab.ask(f"m{at}", f"greedy:{at}")
-    await settle()
-    assert len(lab.backend.queue) == 900
-    other = await lab.asked("other", "modest:1")
-    for _ in range(3):
-        await lab.answer()
-    assert lab.paths() == ["m0", "m1", "other", "m2"]
-    assert other.done()
-    await lab.finish()
-
-
-async def test_a_host_that_has_filled_its_share_leaves_room_for_another() -> None:
-    lab = Lab()
-    tasks = [lab.ask(f"m{at}", f"greedy:{at}") for at in range(MAX_WAITING)]
-    await settle()
-    refused = [task for task in tasks if task.done()]
-    assert len(lab.backend.queue) == MAX_WAITING // 2
-    assert len(refused) == MAX_WAITING // 2 - 1
-    for task in refused:
-        with pytest.raises(GatewayError, match=r"500 of 1000 places .* taken, 500 by this client, which can"):
-            await task
-    await lab.asked("other", "modest:1")
-    for _ in range(2):
-        await lab.answer()
-    assert lab.paths() == ["m0", "m1", "other"]
-    await lab.finish()
 
 
 async def test_a_client_is_its_host_since_every_call_comes_from_another_port() -> None:
@@ -521,14 +480,6 @@ async def test_the_queue_is_fair_to_principals_wherever_their_clients_are() -> N
     ]
     await lab.finish(first, *waiting)
     assert lab.paths() == ["running", "a1", "b1", "a2", "a3"]
-
-
-async def test_the_queue_is_as_long_as_configured() -> None:
-    lab = Lab(queue=QueueSettings(length=2))
-    tasks = [await lab.asked(peer=f"host{at}:1") for at in range(3)]
-    with pytest.raises(GatewayError, match=r"2 of 2 places in the queue \(queue\.length\) taken; try"):
-        await lab.ask(peer="host9:1")
-    await lab.finish(*tasks)
 
 
 async def test_the_wait_is_estimated_by_the_time_of_streams_too() -> None:

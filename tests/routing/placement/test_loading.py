@@ -111,14 +111,6 @@ async def test_beyond_its_share_a_client_takes_the_places_of_its_own_models() ->
     assert sum(model in a.held for model in [*MODELS[:4], shared]) == 2
 
 
-async def test_room_is_made_before_it_is_used() -> None:
-    fleet, a = await alone(max_models=1)
-    await fleet.ask("m0")
-    await fleet.ask("m1")
-    assert loads(a) == ["load m0", "unload m0", "load m1"]
-    assert a.most_held == 1
-
-
 async def test_a_load_waits_until_the_server_has_really_unloaded() -> None:
     """Triton answers first, and unloads then."""
     fleet, a = await alone(max_models=1)
