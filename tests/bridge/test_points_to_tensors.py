@@ -1,5 +1,6 @@
 """A one-point client (UM-Bridge) in front of a tensor backend (V2)."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -77,9 +78,8 @@ async def test_a_vector_goes_out_in_the_shape_of_the_signature_and_comes_back_fl
 )
 async def test_a_vector_that_does_not_fit_is_refused_before_the_backend_is_asked(wanted: Shape, text: str) -> None:
     backend = Backend({"m": signature(spec("x", *wanted), gives=(spec("y", -1, 1),))})
-    with pytest.raises(DecodeError) as refused:
+    with pytest.raises(DecodeError, match=re.escape(text)):
         await bridge(POINTS, TENSORS, backend)(infer(point(1.5, 2.5, 3.5)))
-    assert text in str(refused.value)
     assert backend.calls == []
 
 
@@ -145,9 +145,8 @@ async def test_what_an_integer_cannot_hold_needs_a_cast(
     backend = Backend({"m": signature(spec("x", -1, 2, datatype=INT32), gives=())}, lambda _: Response())
     made = bridge(POINTS, TENSORS, backend, RouteSettings(cast=cast))
     if isinstance(outcome, str):
-        with pytest.raises(DecodeError) as refused:
+        with pytest.raises(DecodeError, match=re.escape(outcome)):
             await made(infer(point(*numbers)))
-        assert outcome in str(refused.value)
         return
     await call(made, infer(point(*numbers)))
     assert shown(backend.calls[0].inputs) == [("x", "INT32", [outcome])]
