@@ -500,8 +500,8 @@ async def test_without_safe_all_get_the_error_and_the_model_no_batch_for_a_while
     assert model.rows[5:] == [1, 2]
 
 
-async def failures(place: Place, model: Model, error: GatewayError, *requests: Request) -> list[GatewayError]:
-    """The errors of a batch of `requests` to a server that answers batches with `error`."""
+async def failures(error: GatewayError, *requests: Request) -> list[GatewayError]:
+    """The errors of a batch of `requests` to an unsafe server that answers batches with `error`."""
 
     def fails(request: Request) -> Response:
         if request.inputs[0].shape[0] == 1:
@@ -509,11 +509,9 @@ async def failures(place: Place, model: Model, error: GatewayError, *requests: R
         error.endpoint = "10.0.0.9:1"
         raise error
 
-    model.compute = fails
-    first, *calls = await sent(place, replace(requests[0]), *requests)
-    model.open.set()
-    await first
-    found = await asyncio.gather(*calls, return_exceptions=True)
+    model, place = await known(fails, safe=False, by="none")
+    first, *found = await model.outcomes(await sent(place, replace(requests[0]), *requests))
+    assert isinstance(first, Response)
     assert all(isinstance(each, GatewayError) for each in found)
     return found  # type: ignore[return-value]
 
@@ -523,8 +521,7 @@ async def test_principals_do_not_see_what_a_server_says_of_their_batch(
     error: GatewayError, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Servers quote their inputs in errors: those of one principal are nothing for another one."""
-    model, place = await known(safe=False, by="none")
-    found = await failures(place, model, error, point(42, principal=Principal("a")), point(2, principal=Principal("b")))
+    found = await failures(error, point(42, principal=Principal("a")), point(2, principal=Principal("b")))
     assert {each.status for each in found} == {error.status}
     for each in found:
         assert "42" not in each.message
@@ -535,25 +532,21 @@ async def test_principals_do_not_see_what_a_server_says_of_their_batch(
 
 @pytest.mark.parametrize("names", [("a", "a"), (None, None)])
 async def test_one_principal_sees_what_a_server_says_of_its_batch(names: tuple[str | None, str | None]) -> None:
-    model, place = await known(safe=False, by="none")
     who = [None if name is None else Principal(name) for name in names]
-    error = refusal(Reason.MODEL_ERROR, "bad: 42")
-    found = await failures(place, model, error, *(point(2, principal=each) for each in who))
+    found = await failures(refusal(Reason.MODEL_ERROR, "bad: 42"), *(point(2, principal=each) for each in who))
     assert all(each.message.startswith("bad: 42 (a batch of 2 requests") for each in found)
 
 
 @pytest.mark.parametrize("reason", [Reason.UNREACHABLE, Reason.TIMEOUT])
 async def test_all_principals_see_why_a_server_cannot_be_reached(reason: Reason) -> None:
-    model, place = await known(safe=False, by="none")
     error = TransportError(reason.status, reason, "it is away", sent=True)
-    found = await failures(place, model, error, *(point(2, principal=Principal(name)) for name in "ab"))
+    found = await failures(error, *(point(2, principal=Principal(name)) for name in "ab"))
     assert all(each.message.startswith("it is away (a batch") for each in found)
 
 
 async def test_what_a_server_printed_is_nothing_for_several_principals() -> None:
-    model, place = await known(safe=False, by="none")
     error = DetailedError(Status.UNAVAILABLE, Reason.UNREACHABLE, "it ended", "row 42", sent=True)
-    found = await failures(place, model, error, *(point(2, principal=Principal(name)) for name in "ab"))
+    found = await failures(error, *(point(2, principal=Principal(name)) for name in "ab"))
     assert not any("42" in each.message for each in found)
 
 
@@ -597,8 +590,7 @@ async def test_an_error_that_is_no_rows_fault_is_that_of_all(error: GatewayError
         raise error
 
     model.compute = fails
-    calls = await sent(place, *map(point, range(4)))
-    _, *errors = await model.outcomes(calls)
+    _, *errors = await model.outcomes(await sent(place, *map(point, range(4))))
     assert [str(each) for each in errors] == ["away (a batch of 3 requests)"] * 3
     assert [getattr(each, "sent", None) for each in errors] == [getattr(error, "sent", None)] * 3
     assert [getattr(each, "retry_after", None) for each in errors] == [error.retry_after] * 3

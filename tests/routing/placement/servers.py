@@ -89,6 +89,8 @@ class Server:
         self.unloading: dict[str, int] = {}
         self.slow_to_unload = 0
         """In how many lists a model is still there after it was unloaded."""
+        self.errors: dict[Operation, GatewayError] = {}
+        """What it answers to operations whatever it has."""
         self.gates: dict[str, asyncio.Event] = {}
         """Operations, as in `events`, that wait for an event."""
         self.lists = True
@@ -123,6 +125,8 @@ class Server:
 
     def _answer(self, operation: Operation, model: str, version: str) -> dict[str, Any]:
         match operation:
+            case failing if failing in self.errors:
+                raise self.errors[failing]
             case Operation.MODELS:
                 if not self.lists:
                     raise unsupported("no list")

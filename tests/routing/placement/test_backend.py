@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from gateway.core.errors import GatewayError, Reason, TransportError, invalid_output, not_found
+from gateway.core.errors import GatewayError, Reason, TransportError, invalid_output, not_found, refusal
 from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, Tries
@@ -133,14 +133,8 @@ async def test_a_list_that_is_too_long_is_told_once_and_the_models_of_the_last_o
     a = Server("a", names)
     fleet = await Fleet(a).asked()
     assert [await fleet.server_of(names[at]) for at in (0, 5_000, -1)] == ["a"] * 3
-    answers = a._answer
-
-    def too_long(operation: Operation, model: str, version: str) -> dict[str, object]:
-        if operation is Operation.MODELS:
-            raise invalid_output("more than 400000 JSON values outside tensor data; limits.json_values is the limit")
-        return answers(operation, model, version)
-
-    a._answer = too_long  # type: ignore[method-assign]
+    too_long = "more than 400000 JSON values outside tensor data; limits.json_values is the limit"
+    a.errors[Operation.MODELS] = invalid_output(too_long)
     for _ in range(5):
         await fleet.tick(40.0)
     told = [each.getMessage() for each in caplog.records if "did not report its models" in each.getMessage()]
@@ -185,14 +179,7 @@ async def test_an_answer_that_a_server_is_unavailable_is_looked_into() -> None:
     a, b = Server("a", ["x"]), Server("b", ["x"])
     fleet = await Fleet(a, b).asked()
     del a.held["x"]
-    a_answers = a._answer
-
-    def unavailable(operation: Operation, model: str, version: str) -> object:
-        if operation is Operation.INFER:
-            raise GatewayError(Reason.NOT_READY.status, Reason.NOT_READY, "no available versions")
-        return a_answers(operation, model, version)
-
-    a._answer = unavailable  # type: ignore[method-assign,assignment]
+    a.errors[Operation.INFER] = refusal(Reason.NOT_READY, "no available versions")
     assert await fleet.server_of("x") == "b"
     assert fleet.slots.placements.models["x"].places[fleet.endpoints[0]].state is ReplicaState.FAILED
 
