@@ -141,28 +141,12 @@ async def test_the_first_failure_names_its_row_and_stops_the_others() -> None:
     assert (gate.begun, gate.cancelled) == ([0, 1], [0])
 
 
-async def test_a_client_that_leaves_takes_its_rows_along() -> None:
-    gate, task = await at_the_gate()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert gate.begun == sorted(gate.cancelled) == [0, 1]
-
-
 async def test_a_batch_of_one_fails_in_the_backends_own_words() -> None:
     def fail(request: Request) -> Response:
         raise invalid_input("too steep")
 
     with pytest.raises(GatewayError, match=r"^too steep$"):
         await front(Backend({"m": MODEL}, fail))(infer(named("input0", [[1.0, 2.0]])))
-
-
-async def test_max_rows_names_its_key() -> None:
-    backend = Backend({"m": MODEL}, triple)
-    told = r"a batch of 3 rows.*; send fewer at once, or allow them by `translate: \{max_rows: 3\}`"
-    with pytest.raises(GatewayError, match=told) as failed:
-        await front(backend, RouteSettings(max_rows=2))(infer(named("input0", np.zeros((3, 2)))))
-    assert (failed.value.status, backend.calls) == (Status.INVALID_ARGUMENT, [])
 
 
 REFUSED: list[tuple[Signature, list[Tensor], str]] = [

@@ -17,9 +17,7 @@ from gateway.core.frozen import replace
 from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.principal import Grant, Principal
-from gateway.core.record import Record
 from gateway.core.requests import Answer, Request, RequestedOutput, Response
-from gateway.core.spans import Span
 from gateway.core.tensors import tensor
 from tests.bridge.graphs.models import FP64, MODELS, Counted, Graphed, Lab, Model, Plain
 
@@ -777,19 +775,6 @@ async def test_values_that_are_no_outputs_of_the_last_step_do_not_stream() -> No
         with pytest.raises(GatewayError, match="streams only outputs of one step; request fewer outputs") as refused:
             await streamed(graph)
         assert refused.value.status is Status.UNIMPLEMENTED
-
-
-async def test_steps_are_spans_with_their_models() -> None:
-    lab = Lab(doubles())
-    record = Record("l", events=[])
-    await graph_of(lab, a=step(), b=step(x="$a")).infer(POINT, record=record)
-    spans: list[Span] = record.events or []
-    assert [(each.name, each.facts) for each in spans] == [
-        ("step", {"step": "a", "model": "double", "route": "to double"}),
-        ("step", {"step": "b", "model": "double", "route": "to double"}),
-    ]
-    assert [each.span for each in lab.calls] == spans
-    assert all(each.ended >= each.began > 0 for each in spans)
 
 
 async def test_nothing_of_the_client_goes_on_to_steps_but_what_they_need() -> None:

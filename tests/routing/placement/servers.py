@@ -86,9 +86,6 @@ class Server:
         """Models that it lists as loaded, and says not to have when they are called."""
         self.load_errors: dict[str, str] = {}
         self.unload_errors: dict[str, str] = {}
-        self.unloading: dict[str, int] = {}
-        self.slow_to_unload = 0
-        """In how many lists a model is still there after it was unloaded."""
         self.errors: dict[Operation, GatewayError] = {}
         """What it answers to operations whatever it has."""
         self.gates: dict[str, asyncio.Event] = {}
@@ -130,9 +127,7 @@ class Server:
             case Operation.MODELS:
                 if not self.lists:
                     raise unsupported("no list")
-                index = list(self._index())
-                self._unload_slowly()
-                return {"models": index}
+                return {"models": list(self._index())}
             case Operation.ALL_STATISTICS:
                 return {"statistics": sorted(self.held)}
             case Operation.LOAD:
@@ -145,10 +140,7 @@ class Server:
             case Operation.UNLOAD:
                 if model in self.unload_errors:
                     raise refusal(Reason.MODEL_ERROR, self.unload_errors[model])
-                if self.slow_to_unload:
-                    self.unloading[model] = self.slow_to_unload
-                else:
-                    self.held.pop(model, None)
+                self.held.pop(model, None)
             case Operation.MODEL_READY:
                 return {"done": model in self.held and model not in self.lies_about}
             case _ if model:
@@ -160,18 +152,10 @@ class Server:
 
     def _index(self) -> Any:
         for model in dict.fromkeys([*self.listed, *self.held]):
-            if model in self.unloading:
-                yield model, "1", "UNLOADING"
-            elif model in self.held:
+            if model in self.held:
                 yield from ((model, version, "READY") for version in self.held[model] or ("",))
             else:
                 yield model, "", "UNAVAILABLE", "unloaded"
-
-    def _unload_slowly(self) -> None:
-        for model, left in list(self.unloading.items()):
-            self.unloading[model] = left - 1
-            if not left - 1:
-                del self.unloading[model], self.held[model]
 
     def calls(self, model: str = "") -> int:
         """How many inferences it was asked for."""

@@ -17,13 +17,6 @@ from tests.limits import settle
 from tests.routing.placement.servers import Fleet, Server, with_traits
 
 
-async def test_requests_go_to_servers_that_have_the_model() -> None:
-    fleet = await Fleet(Server("a", ["x", "both"]), Server("b", ["y", "both"])).asked()
-    assert [await fleet.server_of("x") for _ in range(3)] == ["a"] * 3
-    assert [await fleet.server_of("y") for _ in range(3)] == ["b"] * 3
-    assert sorted([await fleet.server_of("both") for _ in range(4)]) == ["a", "a", "b", "b"]
-
-
 @pytest.mark.parametrize("operation", [Operation.METADATA, Operation.MODEL_READY])
 async def test_questions_about_a_model_go_to_its_servers(operation: Operation) -> None:
     a, b = Server("a", ["x"]), Server("b", ["y"])

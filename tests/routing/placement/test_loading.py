@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.models import ModelEntry, NotReady
 from gateway.core.operations import Operation
 from gateway.core.requests import ControlRequest, Request
@@ -46,14 +46,6 @@ async def pair(**settings: Any) -> tuple[Fleet, Server, Server]:
 def loads(server: Server) -> list[str]:
     """What a server was asked to load and unload."""
     return [each for each in server.events if each.startswith(("load", "unload"))]
-
-
-async def test_the_first_request_for_a_model_loads_it_and_all_wait() -> None:
-    fleet, a, b = await pair()
-    answers = await asyncio.gather(*(fleet.server_of("m0") for _ in range(5)))
-    assert len(set(answers)) == 1
-    assert sorted([*loads(a), *loads(b)]) == ["load m0"]
-    assert fleet.loader.loads == 1
 
 
 async def test_models_go_where_most_room_is() -> None:
@@ -109,29 +101,6 @@ async def test_beyond_its_share_a_client_takes_the_places_of_its_own_models() ->
     await fleet.ask(shared, peer="ours:3")  # it is nobody's from now on
     await fleet.ask_in_turn(MODELS[4:] * 3, peer="theirs:1")
     assert sum(model in a.held for model in [*MODELS[:4], shared]) == 2
-
-
-async def test_a_load_waits_until_the_server_has_really_unloaded() -> None:
-    """Triton answers first, and unloads then."""
-    fleet, a = await alone(max_models=1)
-    await fleet.ask("m0")
-    a.slow_to_unload = 3
-    await fleet.ask("m1")
-    assert a.most_held == 1
-    assert a.events.count("models") >= 5
-
-
-async def test_a_model_with_calls_in_flight_is_not_unloaded() -> None:
-    fleet, a = await alone(max_models=1)
-    await fleet.ask("m0")
-    a.gates["infer m0"] = asyncio.Event()
-    running = await fleet.begin("m0")
-    second = asyncio.ensure_future(fleet.ask("m1"))
-    await fleet.tick(5)
-    assert (list(a.held), second.done()) == (["m0"], False)
-    a.gates["infer m0"].set()
-    await asyncio.gather(running, second)
-    assert list(a.held) == ["m1"]
 
 
 async def test_a_model_is_not_kept_out_for_ever_by_one_whose_calls_never_cease() -> None:
@@ -377,15 +346,6 @@ async def test_the_list_has_models_that_a_request_would_load() -> None:
     )
 
 
-async def test_a_server_that_restarts_gets_back_what_it_had() -> None:
-    fleet, a = await alone(max_models=3)
-    for model in ("m0", "m1", "m2"):
-        await fleet.ask(model)
-    a.restart()
-    await fleet.tick(40)
-    assert sorted(a.held) == ["m0", "m1", "m2"]
-
-
 async def test_a_server_that_forgets_one_model_does_not_get_it_back() -> None:
     """An operator may have unloaded it."""
     fleet, a = await alone()
@@ -395,17 +355,6 @@ async def test_a_server_that_forgets_one_model_does_not_get_it_back() -> None:
     await fleet.tick(40)
     assert list(a.held) == ["m1"]
     assert await fleet.server_of("m0") == "a"
-
-
-async def test_a_model_whose_only_holder_is_down_is_loaded_elsewhere() -> None:
-    fleet, a, b = await pair()
-    first = await fleet.server_of("m0")
-    holder, other = (a, b) if first == "a" else (b, a)
-    holder.refuses = True
-    assert await fleet.server_of("m0") == other.name
-    other.refuses = True
-    with pytest.raises(TransportError):
-        await fleet.ask("m0")
 
 
 async def test_hot_models_get_copies_and_cold_ones_are_unloaded() -> None:
