@@ -118,21 +118,10 @@ async def test_gateways_in_a_row_tell_it_once() -> None:
     assert refused.value.message == told.value.message
 
 
-async def test_an_error_after_a_response_stays_one() -> None:
-    through, _ = streaming(y(1.0), unsupported("half way"))
-    with pytest.raises(GatewayError, match="half way"):
-        await all_of(through, infer(X))
-
-
 async def test_a_client_of_one_response_is_answered_by_a_plain_call() -> None:
     through, asked = streaming(y(1.0), y(2.0))
     await call(through, infer(X))
     assert not asked
-
-
-async def test_the_last_response_on_request() -> None:
-    through, _ = streaming(y(1.0), y(2.0), stream="last")
-    assert shown((await call(through, infer(X))).outputs)[0][2] == [[2.0]]
 
 
 async def test_all_responses_end_to_end_on_request() -> None:

@@ -140,7 +140,6 @@ async def test_refusals_are_logged_at_a_limited_rate(caplog: pytest.LogCaptureFi
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({}, "expected either calls: NUMBER or adaptive: gradient"),
         ({"calls": 1, "adaptive": "gradient"}, "expected either calls: NUMBER or adaptive: gradient"),
         ({"calls": 1, "max_calls": 3}, "min_calls and max_calls need adaptive: gradient"),
         ({"adaptive": "gradient", "min_calls": 5, "max_calls": 3}, "min_calls must be at most"),

@@ -140,10 +140,8 @@ async def test_a_client_with_a_long_name_takes_little_memory(by: str, clock: Clo
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({}, "requests"),
         ({"requests": 0}, "greater than or equal to 1"),
         ({"requests": 1, "seconds": 0}, "greater than 0"),
-        ({"requests": 1, "by": "user"}, "'client', 'principal', 'model', 'header' or 'all'"),
         ({"requests": 1, "by": "header"}, "both by: header and header: NAME"),
         ({"requests": 1, "header": "x-api-key"}, "both by: header and header: NAME"),
         ({"requests": 1, "by": "header", "header": "x api key"}, "the name of a header"),

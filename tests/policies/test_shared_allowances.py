@@ -52,17 +52,6 @@ async def passes(settings: Settings, request: Request | None = None) -> Reason |
     return None
 
 
-async def test_two_gateways_let_through_what_one_would(server: RedisServer) -> None:
-    gateways = [configured(server, "two") for _ in range(2)]
-    async with closing(*gateways):
-        found = await asyncio.gather(*(passes(each) for _ in range(50) for each in gateways))
-        assert found.count(None) == 10
-        assert set(found) == {None, Reason.RATE_LIMITED}
-        with pytest.raises(GatewayError) as refused:
-            await wrap(answer, gateways[0])(infer())
-        assert refused.value.retry_after == pytest.approx(360, abs=60)
-
-
 @pytest.mark.parametrize("change", [{"name": "other"}, {"requests": 11}, {"by": "all"}, {"burst": 9}])
 async def test_other_limits_are_not_shared(server: RedisServer, change: dict[str, object]) -> None:
     first, second = configured(server, "apart"), configured(server, "apart", **change)

@@ -13,19 +13,6 @@ from tests.routing.fakes import TOY, Wire
 from tests.routing.test_backend import Lab
 
 
-async def test_a_drained_endpoint_gets_no_new_calls_and_ends_those_that_it_has() -> None:
-    lab = Lab(wires=2, limit=0)
-    first, second = await lab.asked(), await lab.asked()
-    lab.endpoints[0].set_drain(Drain(0))
-    others = [await lab.asked() for _ in range(3)]
-    assert lab.counts == [1, 4]
-    assert (lab.backend.endpoints, lab.backend.serving) == (tuple(lab.endpoints), (lab.endpoints[1],))
-    lab.wires[0].answer(b"whole")
-    await lab.finish(second, *others)
-    assert "whole" in repr(await first)
-    assert lab.endpoints[0].is_idle
-
-
 async def test_slots_of_a_drained_endpoint_wait_until_it_serves_again() -> None:
     lab = Lab(wires=2, limit=1)
     tasks = [await lab.asked(name) for name in "abcd"]
