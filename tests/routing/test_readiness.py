@@ -26,23 +26,6 @@ READY = asking(Operation.READY)
 ONLINE, OFFLINE = asking(Operation.ONLINE), asking(Operation.OFFLINE)
 
 
-def test_offline_is_not_ready_until_it_is_online_again() -> None:
-    here = Readiness(lambda: True, {"http"})
-    assert here.of(READY)
-    assert here.offline(OFFLINE)
-    assert here.offline(OFFLINE)
-    assert not here.of(READY)
-    assert here.online(ONLINE)
-    assert here.of(READY)
-
-
-def test_the_flag_is_the_listeners_whatever_is_spoken_there() -> None:
-    here = Readiness(lambda: True, {"http", "other"})
-    here.offline(OFFLINE)
-    assert not here.of(asking(Operation.READY, protocol="v2"))
-    assert here.of(asking(Operation.READY, "other"))
-
-
 def test_online_is_no_more_than_the_gateway_is() -> None:
     here = Readiness(lambda: False, {"http"})
     here.online(ONLINE)
