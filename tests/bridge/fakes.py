@@ -15,7 +15,7 @@ from gateway.core.errors import not_found
 from gateway.core.frozen import replace
 from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.protocol import DEFAULT_LIMITS, GrpcBinding, Limits, Models, Protocol, Rows, Servers, Traits, Wire
+from gateway.core.protocol import DEFAULT_LIMITS, GrpcBinding, Limits, Models, Protocol, Rows, Traits, Wire
 from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import Tensor, tensor
 from gateway.core.transport import Handler, StreamHandler
@@ -50,9 +50,13 @@ COUNTERS = _protocol(
 """Named tensors of few datatypes, with derivatives as operations."""
 
 
-TELLS_CONFIGS = replace(
-    TENSORS, traits=replace(TENSORS.traits, servers=Servers(extensions={Operation.CONFIG: "model_configuration"}))
-)
+def differing(protocol: Protocol, name: str = "", **traits: dict[str, Any]) -> Protocol:
+    """A protocol that differs from another one in these traits, such as `wire={"unnamed": True}`."""
+    parts: dict[str, Any] = {part: replace(getattr(protocol.traits, part), **keys) for part, keys in traits.items()}
+    return replace(protocol, name=name or protocol.name, traits=replace(protocol.traits, **parts))
+
+
+TELLS_CONFIGS = differing(TENSORS, servers={"extensions": {Operation.CONFIG: "model_configuration"}})
 """As TENSORS, from servers that tell the configuration of a model."""
 
 SERVERS = pytest.mark.parametrize("server", [POINTS, TENSORS], ids=["points", "batches"])

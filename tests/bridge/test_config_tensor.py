@@ -15,18 +15,27 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Rows
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import Tensor, tensor
-from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, infer, named, point, shown, signature, spec
+from tests.bridge.fakes import (
+    POINTS,
+    TENSORS,
+    Backend,
+    bridge,
+    call,
+    differing,
+    infer,
+    named,
+    point,
+    shown,
+    signature,
+    spec,
+)
 
 CARRY = RouteSettings(carry_config=True)
-UNTOLD = replace(TENSORS, traits=replace(TENSORS.traits, models=replace(TENSORS.traits.models, trusted_metadata=False)))
+UNTOLD = differing(TENSORS, models={"trusted_metadata": False})
 """Tensors whose metadata nobody trusts."""
-BARE = replace(
-    UNTOLD,
-    name="bare",
-    traits=replace(UNTOLD.traits, wire=replace(TENSORS.traits.wire, parameters=False, unnamed=True)),
-)
+BARE = differing(UNTOLD, "bare", wire={"parameters": False, "unnamed": True})
 """Tensors that may have names, and no parameters, as grps has them."""
-EXAMPLES = replace(BARE, name="examples", traits=replace(BARE.traits, wire=replace(BARE.traits.wire, rows=Rows.FIRST)))
+EXAMPLES = differing(BARE, "examples", wire={"rows": Rows.FIRST})
 """The same in batches, as MIP has them."""
 CONFIG = '{"level":2}'
 WITH = {"config": CONFIG}
@@ -40,16 +49,15 @@ def echo(request: Request) -> Response:
     return Response((named("y", [[7.0]]),))
 
 
-async def sent(backend: Backend, *bridges: Bridge, request: Request) -> Request:
-    for each in bridges:
-        await call(each, request)
+async def sent(backend: Backend, through: Bridge, request: Request) -> Request:
+    await call(through, request)
     [asked] = backend.calls
     return asked
 
 
 async def test_it_is_the_last_input_and_no_parameter_any_more() -> None:
     backend = Backend({}, echo)
-    asked = await sent(backend, bridge(POINTS, BARE, backend, CARRY), request=infer(point(1.0, 2.0), parameters=WITH))
+    asked = await sent(backend, bridge(POINTS, BARE, backend, CARRY), infer(point(1.0, 2.0), parameters=WITH))
     assert asked.parameters == {}
     assert shown(asked.inputs) == [("", "FP64", [1.0, 2.0]), ("config", "BYTES", [CONFIG.encode()])]
     assert asked.inputs[-1].content_type == "json"
@@ -58,15 +66,14 @@ async def test_it_is_the_last_input_and_no_parameter_any_more() -> None:
 async def test_there_is_one_for_each_example() -> None:
     backend = Backend({}, lambda request: Response((named("y", [[7.0], [8.0]]),)))
     batch = named("x", [[1.0], [2.0]])
-    asked = await sent(backend, bridge(TENSORS, EXAMPLES, backend, CARRY), request=infer(batch, parameters=WITH))
+    asked = await sent(backend, bridge(TENSORS, EXAMPLES, backend, CARRY), infer(batch, parameters=WITH))
     assert shown(asked.inputs)[1:] == [("config", "BYTES", [CONFIG.encode()] * 2)]
 
 
 async def test_it_goes_with_every_row() -> None:
-    rows = replace(BARE, traits=replace(BARE.traits, wire=replace(BARE.traits.wire, rows=Rows.ONE)))
     backend = Backend({}, lambda request: Response((named("y", [7.0]),)))
     request = infer(named("x", [[1.0], [2.0]]), parameters=WITH)
-    await call(bridge(TENSORS, rows, backend, CARRY), request)
+    await call(bridge(TENSORS, differing(BARE, wire={"rows": Rows.ONE}), backend, CARRY), request)
     assert [shown(asked.inputs)[1:] for asked in backend.calls] == [[("config", "BYTES", [CONFIG.encode()])]] * 2
 
 
@@ -75,7 +82,7 @@ async def test_it_goes_with_every_row() -> None:
 async def test_an_empty_one_is_not_sent(text: str, settings: RouteSettings) -> None:
     backend = Backend({}, echo)
     request = infer(point(1.0), parameters={"config": text})
-    asked = await sent(backend, bridge(POINTS, BARE, backend, settings), request=request)
+    asked = await sent(backend, bridge(POINTS, BARE, backend, settings), request)
     assert (asked.parameters, len(asked.inputs)) == ({}, 1)
 
 
@@ -101,7 +108,7 @@ ONE = {"m": signature(spec("", 2), gives=(spec("", 1),))}
 async def test_the_last_input_of_a_client_becomes_the_parameter(given: Tensor) -> None:
     backend = Backend(ONE, lambda request: Response((named("", [7.0]),)))
     request = infer(named("input0", [[1.0, 2.0]]), given)
-    asked = await sent(backend, bridge(BARE, POINTS, backend, CARRY), request=request)
+    asked = await sent(backend, bridge(BARE, POINTS, backend, CARRY), request)
     assert asked.parameters == WITH
     assert shown(asked.inputs) == [("input0", "FP64", [1.0, 2.0])]
     [question] = [each for each in backend.asked if each.operation is Operation.METADATA]
@@ -113,7 +120,7 @@ async def test_through_two_gateways_it_arrives_as_it_was(server: Protocol) -> No
     backend = Backend(ONE, lambda request: Response((named("", [7.0]),)))
     far = bridge(server, POINTS, backend, CARRY)
     near = bridge(POINTS, server, Backend({}, lambda request: call(far, request)), CARRY)
-    asked = await sent(backend, near, request=infer(point(1.0, 2.0), parameters=WITH))
+    asked = await sent(backend, near, infer(point(1.0, 2.0), parameters=WITH))
     assert (asked.parameters, shown(asked.inputs)) == (WITH, [("input0", "FP64", [1.0, 2.0])])
 
 
@@ -136,7 +143,7 @@ async def test_only_a_route_that_says_so_takes_an_input_for_it() -> None:
 @pytest.mark.parametrize("last", [named("config", [1.0]), config("text", name="other")])
 async def test_other_inputs_are_inputs(last: Tensor) -> None:
     backend = Backend({}, echo)
-    asked = await sent(backend, bridge(BARE, UNTOLD, backend, CARRY), request=infer(named("x", [1.0]), last))
+    asked = await sent(backend, bridge(BARE, UNTOLD, backend, CARRY), infer(named("x", [1.0]), last))
     assert [each.name for each in asked.inputs] == ["x", last.name]
 
 

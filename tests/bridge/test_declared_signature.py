@@ -16,13 +16,8 @@ from tests.bridge.fakes import FP32, FP64, TENSORS, Backend, bridge, call, infer
 from tests.wires import Wires
 
 MODEL = signature(spec("x", -1, 2, datatype=FP32), gives=(spec("y", -1, datatype=FP64),))
-DECLARED = replace(
-    TENSORS,
-    name="declared",
-    traits=Traits(
-        Wire(untyped=True, unnamed=True), Models(named=False, companions=False, metadata_parts=(), signature=MODEL)
-    ),
-)
+MODELS = Models(named=False, companions=False, metadata_parts=(), signature=MODEL)
+DECLARED = replace(TENSORS, name="declared", traits=Traits(Wire(untyped=True, unnamed=True), MODELS))
 
 
 async def test_the_tensors_of_a_call_are_fitted_to_the_declared_ones() -> None:

@@ -9,11 +9,10 @@ import pytest
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
 from gateway.core.errors import GatewayError, Reason, unsupported
-from gateway.core.frozen import replace
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.requests import Answer, ControlRequest, Request
 from gateway.core.statistics import ModelStatistics, Statistics
-from tests.bridge.fakes import TENSORS, bridge
+from tests.bridge.fakes import TENSORS, bridge, differing
 
 HAS_ALL = {each: each.value for each in (Operation.CONFIG, Operation.MODEL_STATISTICS, *CONTROL_OPERATIONS)}
 
@@ -31,8 +30,8 @@ class Server:
 
 
 def renamed(server: Server, extensions: dict[Operation, str] = HAS_ALL) -> Bridge:
-    traits = replace(TENSORS.traits, servers=replace(TENSORS.traits.servers, extensions=extensions))
-    return bridge(TENSORS, replace(TENSORS, traits=traits), server, RouteSettings(model="backends"))
+    extended = differing(TENSORS, servers={"extensions": extensions})
+    return bridge(TENSORS, extended, server, RouteSettings(model="backends"))
 
 
 async def test_statistics_have_the_clients_name() -> None:

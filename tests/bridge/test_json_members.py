@@ -111,9 +111,8 @@ async def test_a_list_that_has_no_such_shape_is_refused() -> None:
 
 
 async def test_without_a_signature_nobody_can_tell() -> None:
-    with pytest.raises(
-        GatewayError, match=r"cannot assign the request's JSON members; declare them by `signature` on the route"
-    ) as refused:
+    told = "cannot assign the request's JSON members; declare them by `signature` on the route"
+    with pytest.raises(GatewayError, match=told) as refused:
         await given(generate(x=1), Signature())
     assert refused.value.status is Status.UNIMPLEMENTED
 
@@ -124,12 +123,8 @@ async def test_the_routes_signature_is_enough() -> None:
 
 
 async def test_the_routes_names_are_the_clients() -> None:
-    asked = await given(
-        generate(prompt="a", old=1),
-        takes(spec("text", -1, datatype=BYTES)),
-        rename=Renames(inputs=(Renaming("prompt", "text"),)),
-        drop=("old",),
-    )
+    model, names = takes(spec("text", -1, datatype=BYTES)), Renames(inputs=(Renaming("prompt", "text"),))
+    asked = await given(generate(prompt="a", old=1), model, rename=names, drop=("old",))
     assert ([each.name for each in asked.inputs], asked.parameters) == (["text"], {})
 
 

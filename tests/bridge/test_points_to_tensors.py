@@ -197,10 +197,7 @@ def gradient(*values: Tensor, **fields: Any) -> Request:
     return infer(*values, operation=GRADIENT, **fields)
 
 
-@pytest.mark.parametrize(
-    ("index", "arrives"),
-    [((1,), [1]), ((-1,), [1]), ((-1, 1), [[1]])],
-)
+@pytest.mark.parametrize(("index", "arrives"), [((1,), [1]), ((-1,), [1]), ((-1, 1), [[1]])])
 @pytest.mark.parametrize("datatype", [INT64, INT32, Datatype.UINT8])
 async def test_a_derivative_is_its_companion_with_the_indices_in_its_shape(
     index: Shape, arrives: list[Any], datatype: Datatype
@@ -214,12 +211,8 @@ async def test_a_derivative_is_its_companion_with_the_indices_in_its_shape(
     response = await call(bridge(POINTS, TENSORS, backend), gradient(point(1.5, 2.0), *extras(1, 1)))
     asked = backend.calls[0]
     assert (asked.operation, asked.model) == (Operation.INFER, "m.gradient")
-    assert shown(asked.inputs) == [
-        ("x", "FP64", [[1.5, 2.0]]),
-        ("out_wrt", datatype.value, arrives),
-        ("in_wrt", datatype.value, arrives),
-        ("sens", "FP64", [[1.0]]),
-    ]
+    indices = [(name, datatype.value, arrives) for name in ("out_wrt", "in_wrt")]
+    assert shown(asked.inputs) == [("x", "FP64", [[1.5, 2.0]]), *indices, ("sens", "FP64", [[1.0]])]
     assert (response.model, shown(response.outputs)) == ("m", [("output", "FP64", [3.0, 4.0])])
 
 
@@ -250,19 +243,16 @@ async def test_a_missing_companion_is_unsupported_and_a_missing_model_is_not_fou
 )
 async def test_a_companion_that_the_server_does_not_describe_is_not_called(told: GatewayError) -> None:
     backend = Backend({"m": MODEL, "m.gradient": told})
-    with pytest.raises(
-        GatewayError, match=r"gradient is not supported by model 'm': no(t claimed| m\.gradient)"
-    ) as refused:
+    text = r"gradient is not supported by model 'm': no(t claimed| m\.gradient)"
+    with pytest.raises(GatewayError, match=text) as refused:
         await bridge(POINTS, TENSORS, backend)(gradient(point(1.0, 2.0), *extras()))
     assert refused.value.status is Status.UNIMPLEMENTED
     assert backend.calls == []
 
 
 async def test_the_route_may_name_the_companion() -> None:
-    backend = Backend(
-        {"m": MODEL, "slope": signature(spec("x", -1, 2), spec("sens", -1, 1), gives=(spec("output", -1, 2),))},
-        lambda _: Response((named("output", [[3.0, 4.0]]),)),
-    )
+    slope = signature(spec("x", -1, 2), spec("sens", -1, 1), gives=(spec("output", -1, 2),))
+    backend = Backend({"m": MODEL, "slope": slope}, lambda _: Response((named("output", [[3.0, 4.0]]),)))
     settings = RouteSettings(operations={GRADIENT: "slope"}, select=("y",))
     await call(bridge(POINTS, TENSORS, backend, settings), gradient(point(1.0, 2.0), *extras()))
     assert backend.calls[0].model == "slope"

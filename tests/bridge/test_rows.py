@@ -23,6 +23,7 @@ from tests.bridge.fakes import (
     Backend,
     bridge,
     call,
+    differing,
     infer,
     named,
     point,
@@ -76,7 +77,7 @@ async def answer(client: Protocol, server: Protocol, settings: RouteSettings, *i
     return [[each.array.tolist() for each in request.inputs] for request in backend.calls], shown(response.outputs)
 
 
-SCALARS = replace(SINGLE, traits=replace(SINGLE.traits, wire=replace(SINGLE.traits.wire, scalars_in_rows=True)))
+SCALARS = differing(SINGLE, wire={"scalars_in_rows": True})
 PLAIN = RouteSettings()
 Y = ("y", "FP64")
 CASES: dict[str, tuple[Protocol, Protocol, RouteSettings, list[Tensor], Any, Any]] = {

@@ -1,7 +1,6 @@
 """What is remembered of a backend's models, and for how long."""
 
 import asyncio
-from dataclasses import replace
 from sys import getrefcount
 
 import pytest
@@ -14,7 +13,7 @@ from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Traits, Wire
 from gateway.core.requests import Answer, Request
-from tests.bridge.fakes import INT64, TENSORS, signature, spec
+from tests.bridge.fakes import INT64, TELLS_CONFIGS, TENSORS, signature, spec
 from tests.clock import Clock
 from tests.limits import settle
 
@@ -246,8 +245,7 @@ async def test_a_long_config_is_told_to_the_backend_and_not_held_on_to(
 
 async def test_a_newer_signature_survives_the_answer_about_streams(backend: Backend, clock: Clock) -> None:
     """The model has changed between the two questions."""
-    traits = replace(TENSORS.traits, servers=replace(TENSORS.traits.servers, extensions={Operation.CONFIG: "config"}))
-    signatures = SignatureCache(backend, traits, clock)
+    signatures = SignatureCache(backend, TELLS_CONFIGS.traits, clock)
     await fetch(signatures, backend)
     about_streams = asyncio.ensure_future(signatures.streams_only(KEY))
     await settle()

@@ -116,9 +116,8 @@ async def test_metadata_passes_as_it_is_under_the_clients_name() -> None:
 @pytest.mark.parametrize(("sent", "goes"), [([1.0, 2.0], [[1.0, 2.0]]), ([[1.0, 2.0]], [[1.0, 2.0]])])
 async def test_a_lone_row_comes_back_alone(sent: list[float], goes: list[list[float]]) -> None:
     backend = Backend({}, lambda _: Response((named("y", [[5]], FP32),)))
-    response = await call(
-        bridge(TENSORS, TENSORS, backend, RouteSettings(signature=MODEL)), infer(named("x", sent, FP32))
-    )
+    declared = bridge(TENSORS, TENSORS, backend, RouteSettings(signature=MODEL))
+    response = await call(declared, infer(named("x", sent, FP32)))
     assert shown(backend.asked[0].inputs) == [("x", "FP32", goes)]
     assert response.outputs[0].array.tolist() == ([5.0] if sent == [1.0, 2.0] else [[5.0]])
 
@@ -272,9 +271,8 @@ async def test_rows_without_a_byte_do_not_make_inputs_of_gigabytes(index: bool) 
     own = signature(spec("x", -1, -1), spec(name, -1, 1, datatype=INT64), gives=())
     settings = RouteSettings(signature=own, constants=() if index else (named("k", [7], INT64),))
     sent = infer(Tensor("x", Datatype.FP64, (2**32, 0), b""))
-    with pytest.raises(
-        GatewayError, match=rf"{name}' for each of {2**32} rows takes {2**35} bytes; limits.message"
-    ) as no:
+    text = rf"{name}' for each of {2**32} rows takes {2**35} bytes; limits.message"
+    with pytest.raises(GatewayError, match=text) as no:
         await bridge(TENSORS, TENSORS, Backend({"m": replace(own, outputs=(spec("y", 1),))}), settings)(sent)
     assert no.value.reason is Reason.TOO_LARGE
 
