@@ -12,13 +12,13 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import not_found
-from gateway.core.frozen import replace
 from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import DEFAULT_LIMITS, GrpcBinding, Limits, Models, Protocol, Rows, Traits, Wire
 from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import Tensor, tensor
 from gateway.core.transport import Handler, StreamHandler
+from tests.bridge.traits import adapted
 
 FP64, FP32, INT32, INT64 = Datatype.FP64, Datatype.FP32, Datatype.INT32, Datatype.INT64
 
@@ -50,13 +50,7 @@ COUNTERS = _protocol(
 """Named tensors of few datatypes, with derivatives as operations."""
 
 
-def differing(protocol: Protocol, name: str = "", **traits: dict[str, Any]) -> Protocol:
-    """A protocol that differs from another one in these traits, such as `wire={"unnamed": True}`."""
-    parts: dict[str, Any] = {part: replace(getattr(protocol.traits, part), **keys) for part, keys in traits.items()}
-    return replace(protocol, name=name or protocol.name, traits=replace(protocol.traits, **parts))
-
-
-TELLS_CONFIGS = differing(TENSORS, servers={"extensions": {Operation.CONFIG: "model_configuration"}})
+TELLS_CONFIGS = adapted(TENSORS, servers={"extensions": {Operation.CONFIG: "model_configuration"}})
 """As TENSORS, from servers that tell the configuration of a model."""
 
 SERVERS = pytest.mark.parametrize("server", [POINTS, TENSORS], ids=["points", "batches"])

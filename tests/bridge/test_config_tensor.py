@@ -15,27 +15,15 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Rows
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import Tensor, tensor
-from tests.bridge.fakes import (
-    POINTS,
-    TENSORS,
-    Backend,
-    bridge,
-    call,
-    differing,
-    infer,
-    named,
-    point,
-    shown,
-    signature,
-    spec,
-)
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, infer, named, point, shown, signature, spec
+from tests.bridge.traits import adapted
 
 CARRY = RouteSettings(carry_config=True)
-UNTOLD = differing(TENSORS, models={"trusted_metadata": False})
+UNTOLD = adapted(TENSORS, models={"trusted_metadata": False})
 """Tensors whose metadata nobody trusts."""
-BARE = differing(UNTOLD, "bare", wire={"parameters": False, "unnamed": True})
+BARE = adapted(UNTOLD, "bare", wire={"parameters": False, "unnamed": True})
 """Tensors that may have names, and no parameters, as grps has them."""
-EXAMPLES = differing(BARE, "examples", wire={"rows": Rows.FIRST})
+EXAMPLES = adapted(BARE, "examples", wire={"rows": Rows.FIRST})
 """The same in batches, as MIP has them."""
 CONFIG = '{"level":2}'
 WITH = {"config": CONFIG}
@@ -73,7 +61,7 @@ async def test_there_is_one_for_each_example() -> None:
 async def test_it_goes_with_every_row() -> None:
     backend = Backend({}, lambda request: Response((named("y", [7.0]),)))
     request = infer(named("x", [[1.0], [2.0]]), parameters=WITH)
-    await call(bridge(TENSORS, differing(BARE, wire={"rows": Rows.ONE}), backend, CARRY), request)
+    await call(bridge(TENSORS, adapted(BARE, wire={"rows": Rows.ONE}), backend, CARRY), request)
     assert [shown(asked.inputs)[1:] for asked in backend.calls] == [[("config", "BYTES", [CONFIG.encode()])]] * 2
 
 

@@ -12,7 +12,8 @@ from gateway.core.errors import GatewayError, Reason, unsupported
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.requests import Answer, ControlRequest, Request
 from gateway.core.statistics import ModelStatistics, Statistics
-from tests.bridge.fakes import TENSORS, bridge, differing
+from tests.bridge.fakes import TENSORS, bridge
+from tests.bridge.traits import adapted
 
 HAS_ALL = {each: each.value for each in (Operation.CONFIG, Operation.MODEL_STATISTICS, *CONTROL_OPERATIONS)}
 
@@ -30,7 +31,7 @@ class Server:
 
 
 def renamed(server: Server, extensions: dict[Operation, str] = HAS_ALL) -> Bridge:
-    extended = differing(TENSORS, servers={"extensions": extensions})
+    extended = adapted(TENSORS, servers={"extensions": extensions})
     return bridge(TENSORS, extended, server, RouteSettings(model="backends"))
 
 

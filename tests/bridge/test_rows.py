@@ -23,14 +23,14 @@ from tests.bridge.fakes import (
     Backend,
     bridge,
     call,
-    differing,
     infer,
     named,
     point,
     shown,
     signature,
     spec,
-)  # fmt: skip
+)
+from tests.bridge.traits import adapted
 
 
 def loose(name: str, rows: Rows) -> Protocol:
@@ -77,7 +77,7 @@ async def answer(client: Protocol, server: Protocol, settings: RouteSettings, *i
     return [[each.array.tolist() for each in request.inputs] for request in backend.calls], shown(response.outputs)
 
 
-SCALARS = differing(SINGLE, wire={"scalars_in_rows": True})
+SCALARS = adapted(SINGLE, wire={"scalars_in_rows": True})
 PLAIN = RouteSettings()
 Y = ("y", "FP64")
 CASES: dict[str, tuple[Protocol, Protocol, RouteSettings, list[Tensor], Any, Any]] = {

@@ -12,20 +12,8 @@ from gateway.core.models import ModelEntry, Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Protocol, Traits, Wire
 from gateway.core.requests import Answer, Request, RequestedOutput, Response
-from tests.bridge.fakes import (
-    FP32,
-    POINTS,
-    TENSORS,
-    Backend,
-    bridge,
-    call,
-    describe,
-    differing,
-    infer,
-    named,
-    signature,
-    spec,
-)
+from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
+from tests.bridge.traits import adapted
 
 TRAITS = Traits(
     wire=Wire(datatypes=frozenset(Datatype) - {Datatype.BOOL, Datatype.BF16}, unnamed=True),
@@ -109,7 +97,7 @@ async def test_a_server_that_tells_nothing_of_its_models_may_have_them(told: Gat
 
 
 READY = Request(Operation.MODEL_READY, "m")
-AS_A_WHOLE = differing(UNNAMED, models={"ready_as_a_whole": True, "versions": str.isdigit})
+AS_A_WHOLE = adapted(UNNAMED, models={"ready_as_a_whole": True, "versions": str.isdigit})
 
 
 async def test_where_servers_are_ready_as_a_whole_a_model_is_ready_if_it_is_there() -> None:
@@ -119,7 +107,7 @@ async def test_where_servers_are_ready_as_a_whole_a_model_is_ready_if_it_is_ther
     assert refused.value.status is Status.NOT_FOUND
 
 
-TELLS_UNKNOWN = differing(TENSORS, models={"unknown_are_not_found": True})
+TELLS_UNKNOWN = adapted(TENSORS, models={"unknown_are_not_found": True})
 
 
 async def test_clients_that_tell_unknown_models_from_those_that_are_not_ready_are_told() -> None:
@@ -169,7 +157,7 @@ async def test_no_derivatives_are_claimed_that_only_untrusted_metadata_could_tel
 
 
 async def test_a_server_that_no_request_names_a_model_to_has_no_companions() -> None:
-    alone = differing(UNNAMED, models={"companions": False})
+    alone = adapted(UNNAMED, models={"companions": False})
     backend = Backend({"m": TOLD})
     settings = RouteSettings(signature=TOLD, operations={Operation.GRADIENT: "m_gradient"})
     gradient = bridge(TENSORS, alone, backend, settings).companion(Operation.GRADIENT)

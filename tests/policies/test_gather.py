@@ -702,7 +702,8 @@ async def test_a_deadline_while_the_batch_waits_tells_the_wait_and_whether_the_b
     assert wait is not None
     assert (error.sent, wait.retry_after) == ((False, LATER) if left == 2 else (True, None))
     assert ("of which" in error.message) is (left == 1)  # else tell_wait says it
-    await model.answers(calls)
+    model.open.set()
+    await asyncio.gather(*calls)
 
 
 async def test_a_hung_backend_holds_nobody_beyond_its_deadline() -> None:
