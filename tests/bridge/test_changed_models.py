@@ -10,7 +10,8 @@ from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import Tensor
-from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, infer, named, shown, signature, spec
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, infer, named, signature, spec
+from tests.bridge.values import FP32, shown
 from tests.clock import Clock
 
 NOT_LIKE_THIS = GatewayError(Status.INVALID_ARGUMENT, Reason.INVALID_INPUT, "not like this")

@@ -15,8 +15,9 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Rows
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import Tensor, tensor
-from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, infer, named, point, shown, signature, spec
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, infer, named, signature, spec
 from tests.bridge.traits import adapted
+from tests.bridge.values import point, shown
 
 CARRY = RouteSettings(carry_config=True)
 UNTOLD = adapted(TENSORS, models={"trusted_metadata": False})

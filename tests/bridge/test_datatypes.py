@@ -11,7 +11,8 @@ from gateway.core.datatypes import DATATYPES, NUMBERS, WIDENINGS, Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.tensors import Tensor
-from tests.bridge.fakes import FP32, FP64, INT32, INT64, named, point
+from tests.bridge.fakes import named
+from tests.bridge.values import FP32, FP64, INT32, INT64, point
 
 FP16, BF16, UINT8, UINT64, BOOL = Datatype.FP16, Datatype.BF16, Datatype.UINT8, Datatype.UINT64, Datatype.BOOL
 

@@ -12,28 +12,11 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import tensor
-from tests.bridge.fakes import (
-    FP32,
-    FP64,
-    INT64,
-    POINTS,
-    SERVERS,
-    TELLS_CONFIGS,
-    TENSORS,
-    THETA,
-    Backend,
-    Configured,
-    bridge,
-    call,
-    derivative,
-    describe,
-    infer,
-    named,
-    signature,
-    spec,
-    vector,
-)
+from tests.bridge.configured import TELLS_CONFIGS, Configured
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
+from tests.bridge.values import FP32, FP64, INT64, THETA, derivative, vector
 
+SERVERS = pytest.mark.parametrize("server", [POINTS, TENSORS], ids=["points", "batches"])
 EACH = pytest.mark.parametrize(
     ("method", "order", "bound"),
     [("forward", 1, 2e-7), ("forward", 2, 2e-9), ("central", 2, 2e-10), ("central", 4, 5e-12)],

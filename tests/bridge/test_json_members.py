@@ -14,22 +14,9 @@ from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor, tensor
-from tests.bridge.fakes import (
-    FP32,
-    INT32,
-    POINTS,
-    TELLS_CONFIGS,
-    TENSORS,
-    Backend,
-    Configured,
-    bridge,
-    call,
-    infer,
-    named,
-    shown,
-    signature,
-    spec,
-)
+from tests.bridge.configured import TELLS_CONFIGS, Configured
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, infer, named, signature, spec
+from tests.bridge.values import FP32, INT32, shown
 
 BYTES, BOOL = Datatype.BYTES, Datatype.BOOL
 

@@ -20,8 +20,9 @@ from gateway.core.models import Signature
 from gateway.core.protocol import Protocol, Traits, Wire
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor, tensor
-from tests.bridge.fakes import COUNTERS, FP32, FP64, INT64, POINTS, TENSORS, Backend, bridge, infer, signature, spec
+from tests.bridge.fakes import COUNTERS, POINTS, TENSORS, Backend, bridge, infer, signature, spec
 from tests.bridge.test_rows import EXAMPLES, SINGLE, WHOLE
+from tests.bridge.values import FP32, FP64, INT64
 from tests.limits import examples
 
 BOOL, UINT8, BYTES = Datatype.BOOL, Datatype.UINT8, Datatype.BYTES

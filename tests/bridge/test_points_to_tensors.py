@@ -16,26 +16,9 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import Shape, Tensor
-from tests.bridge.fakes import (
-    FP32,
-    FP64,
-    INT32,
-    INT64,
-    POINTS,
-    TELLS_CONFIGS,
-    TENSORS,
-    Backend,
-    Configured,
-    bridge,
-    call,
-    describe,
-    infer,
-    named,
-    point,
-    shown,
-    signature,
-    spec,
-)
+from tests.bridge.configured import TELLS_CONFIGS, Configured
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
+from tests.bridge.values import FP32, FP64, INT32, INT64, point, shown
 
 GRADIENT, BYTES = Operation.GRADIENT, Datatype.BYTES
 

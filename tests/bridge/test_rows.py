@@ -14,23 +14,9 @@ from gateway.core.models import Signature
 from gateway.core.protocol import Models, Protocol, Rows, Traits, Wire
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor, tensor
-from tests.bridge.fakes import (
-    FP32,
-    FP64,
-    INT64,
-    POINTS,
-    TENSORS,
-    Backend,
-    bridge,
-    call,
-    infer,
-    named,
-    point,
-    shown,
-    signature,
-    spec,
-)
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, infer, named, signature, spec
 from tests.bridge.traits import adapted
+from tests.bridge.values import FP32, FP64, INT64, point, shown
 
 
 def loose(name: str, rows: Rows) -> Protocol:

@@ -13,7 +13,9 @@ from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Traits, Wire
 from gateway.core.requests import Answer, Request
-from tests.bridge.fakes import INT64, TELLS_CONFIGS, TENSORS, signature, spec
+from tests.bridge.configured import TELLS_CONFIGS
+from tests.bridge.fakes import TENSORS, signature, spec
+from tests.bridge.values import INT64
 from tests.clock import Clock
 from tests.limits import settle
 

@@ -13,7 +13,8 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.requests import Request, Response
-from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, infer, named, point, shown, signature, spec
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, infer, named, signature, spec
+from tests.bridge.values import FP32, point, shown
 
 X = named("x", [[1.0, 2.0]])
 SIGNATURE = signature(spec("x", -1, 2), gives=(spec("y", -1, 1),))

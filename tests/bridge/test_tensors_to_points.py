@@ -18,24 +18,8 @@ from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor
-from tests.bridge.fakes import (
-    FP32,
-    FP64,
-    INT32,
-    INT64,
-    POINTS,
-    TENSORS,
-    Backend,
-    bridge,
-    call,
-    describe,
-    infer,
-    named,
-    point,
-    shown,
-    signature,
-    spec,
-)
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
+from tests.bridge.values import FP32, FP64, INT32, INT64, point, shown
 from tests.limits import settle
 
 GRADIENT = Operation.GRADIENT

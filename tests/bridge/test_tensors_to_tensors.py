@@ -11,22 +11,8 @@ from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor
-from tests.bridge.fakes import (
-    COUNTERS,
-    FP32,
-    INT32,
-    INT64,
-    TENSORS,
-    Backend,
-    bridge,
-    call,
-    describe,
-    infer,
-    named,
-    shown,
-    signature,
-    spec,
-)
+from tests.bridge.fakes import COUNTERS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
+from tests.bridge.values import FP32, INT32, INT64, shown
 
 GRADIENT = Operation.GRADIENT
 

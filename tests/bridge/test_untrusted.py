@@ -12,8 +12,9 @@ from gateway.core.models import ModelEntry, Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Protocol, Traits, Wire
 from gateway.core.requests import Answer, Request, RequestedOutput, Response
-from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
 from tests.bridge.traits import adapted
+from tests.bridge.values import FP32
 
 TRAITS = Traits(
     wire=Wire(datatypes=frozenset(Datatype) - {Datatype.BOOL, Datatype.BF16}, unnamed=True),
