@@ -166,9 +166,8 @@ async def test_a_client_alone_never_waits() -> None:
 
 async def test_those_that_wait_are_sent_when_they_have_enough_rows_and_never_more() -> None:
     model, place = await known(rows=4)
-    calls = await sent(
-        place, *(point(*[each] * (1 + each % 3)) for each in range(20)), point(1, 2, 3, 4), point(*"1" * 9)
-    )
+    small = [point(*[each] * (1 + each % 3)) for each in range(20)]
+    calls = await sent(place, *small, point(1, 2, 3, 4), point(*"1" * 9))
     assert len(model.calls) > 4
     await model.answers(calls)
     assert max(model.rows[:-2]) <= 4 or set(model.rows) <= {1, 2, 3, 4, 9}

@@ -453,9 +453,8 @@ async def test_whatever_the_strategy_an_ejected_endpoint_is_left_out_tried_and_s
 async def test_a_call_that_waited_too_long_is_refused_and_its_place_is_free() -> None:
     lab = Lab(queue=QueueSettings(length=5, timeout=0.001))
     first = await lab.asked("first")
-    with pytest.raises(
-        GatewayError, match=r"backend 'lab': no endpoint was free within 0\.001 s \(queue\.timeout\)"
-    ) as it:
+    text = r"backend 'lab': no endpoint was free within 0\.001 s \(queue\.timeout\)"
+    with pytest.raises(GatewayError, match=text) as it:
         await lab.ask("late")
     assert (it.value.reason, it.value.retry_after) == (Reason.OVERLOADED, 1.0)
     assert (len(lab.backend.queue), lab.in_flight) == (0, [1])
@@ -478,11 +477,10 @@ async def test_the_queue_is_fair_to_principals_wherever_their_clients_are() -> N
     lab = Lab()
     alice, bob = Principal("alice"), Principal("bob")
     first = await lab.asked("running")
-    waiting = [
-        await lab.asked(name, peer=f"host{at}:1", principal=principal)
-        for at, (name, principal) in enumerate([("a1", alice), ("a2", alice), ("a3", alice), ("b1", bob)])
-    ]
-    await lab.finish(first, *waiting)
+    calls = [first]
+    for at, (name, principal) in enumerate([("a1", alice), ("a2", alice), ("a3", alice), ("b1", bob)]):
+        calls.append(await lab.asked(name, peer=f"host{at}:1", principal=principal))
+    await lab.finish(*calls)
     assert lab.paths() == ["running", "a1", "b1", "a2", "a3"]
 
 

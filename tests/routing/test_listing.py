@@ -74,9 +74,8 @@ async def test_models_that_another_backend_has_under_a_taken_name_are_not_listed
     assert await names([one.listed("a"), two.listed("*")]) == ["a", "b.gradient", "c", "c.gradient"]
     assert await names([one.listed("*"), two.listed("*")]) == ["a", "b", "c", "c.gradient"]
     # the router, too, goes by the whole name first
-    assert await names([one.listed("a"), two.listed("a.gradient"), two.listed("*")]) == [
-        *("a", "a.gradient", "b.gradient", "c", "c.gradient")
-    ]
+    found = await names([one.listed("a"), two.listed("a.gradient"), two.listed("*")])
+    assert found == ["a", "a.gradient", "b.gradient", "c", "c.gradient"]
 
 
 async def entries(*routes: Listed) -> list[tuple[str, str, str]]:
@@ -87,25 +86,22 @@ async def entries(*routes: Listed) -> list[tuple[str, str, str]]:
 async def test_a_model_that_a_route_names_and_its_backend_lists_is_one_in_the_backends_versions() -> None:
     lab, other = Lab("count:1", "two:1", "two:2"), Lab("count:7")
     count, two = lab.listed("count"), lab.listed("two")
-    assert await entries(two, count, lab.listed("*"), other.listed("*")) == [
-        ("two", "1", "READY"), ("two", "2", "READY"), ("count", "1", "READY"),
-    ]  # fmt: skip
+    found = await entries(two, count, lab.listed("*"), other.listed("*"))
+    assert found == [("two", "1", "READY"), ("two", "2", "READY"), ("count", "1", "READY")]
     assert await entries(count, lab.listed("t*")) == [("count", "", ""), ("two", "1", "READY"), ("two", "2", "READY")]
 
 
 async def test_the_versions_of_another_model_are_not_those_of_one_that_is_renamed() -> None:
     lab = Lab("count:1", "old:3")
-    assert await entries(lab.listed("count", rewritten="old"), lab.listed("*")) == [
-        ("count", "", ""), ("old", "3", "READY"),
-    ]  # fmt: skip
+    found = await entries(lab.listed("count", rewritten="old"), lab.listed("*"))
+    assert found == [("count", "", ""), ("old", "3", "READY")]
     assert await entries(lab.listed("count", rewritten="count"), lab.listed("c*")) == [("count", "1", "READY")]
 
 
 async def test_a_version_that_a_route_names_stays_beside_those_of_the_backend() -> None:
     lab = Lab("count:1", "count:2")
-    assert await entries(lab.listed("count", version="2"), lab.listed("*")) == [
-        ("count", "2", ""), ("count", "1", "READY"),
-    ]  # fmt: skip
+    found = await entries(lab.listed("count", version="2"), lab.listed("*"))
+    assert found == [("count", "2", ""), ("count", "1", "READY")]
 
 
 async def test_a_name_taken_in_part_leaves_the_rest_to_other_routes() -> None:
@@ -136,9 +132,8 @@ async def test_a_route_that_makes_names_of_captures_lists_what_clients_call() ->
         asked.append(model)
         return frozenset({Operation.GRADIENT})
 
-    assert await names([replace(routes[0], claims=claims)]) == [
-        "team-a", "team-a.gradient", "team-b", "team-b.gradient",
-    ]  # fmt: skip
+    found = await names([replace(routes[0], claims=claims)])
+    assert found == ["team-a", "team-a.gradient", "team-b", "team-b.gradient"]
     assert asked == ["prod-a", "prod-b"]
 
 

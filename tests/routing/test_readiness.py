@@ -38,9 +38,8 @@ def test_it_is_not_allowed_by_default(operation: Operation) -> None:
     with pytest.raises(GatewayError) as refused:
         (here.online if operation is Operation.ONLINE else here.offline)(asking(operation))
     assert refused.value.status is Status.PERMISSION_DENIED
-    assert refused.value.message == (
-        f"listener 'http' does not allow {operation.value}; set `allow_offline: true` on it"
-    )
+    text = f"listener 'http' does not allow {operation.value}; set `allow_offline: true` on it"
+    assert refused.value.message == text
     assert here.of(READY)
 
 
@@ -95,9 +94,8 @@ async def test_a_flood_of_questions_is_one_question_a_second() -> None:
 
 
 async def test_who_does_not_answer_in_time_is_not_ready() -> None:
-    here = BackendReadiness(
-        {"hung": asyncio.Event().wait, "quick": Lab(a=True).backends._questions["a"]}, lambda: 0.0, 0.01
-    )
+    questions = {"hung": asyncio.Event().wait, "quick": Lab(a=True).backends._questions["a"]}
+    here = BackendReadiness(questions, lambda: 0.0, 0.01)
     assert await here.why_not("all") == "not ready: backend 'hung'"
 
 
