@@ -1,12 +1,16 @@
 """The samples of a Prometheus page, by the text format's own rules."""
 
 import re
+from collections.abc import Generator
 from contextlib import suppress
+from typing import TypeVar
 
 import pytest
 
 from gateway.core.errors import DecodeError
 from gateway.routing.load.prometheus import LONGEST_LINE, MOST_SAMPLES, PageSample, is_counter, read_gauge, samples
+
+Result = TypeVar("Result")
 
 # Of Triton with one model, shortened; then lines that other exporters write.
 PAGE = rb"""# HELP nv_inference_pending_request_count Instantaneous number of pending requests
@@ -92,13 +96,18 @@ def test_a_hostile_megabyte_is_read_or_refused(page: bytes) -> None:
         assert read(page, "x", "y", "z") == []
 
 
-def load(page: bytes, metric: str, **labels: str) -> float:
-    steps = read_gauge(page, metric, labels)
+def result(steps: Generator[None, None, Result]) -> Result:
+    """What a page is read to, step by step."""
     try:
         while True:
             next(steps)
     except StopIteration as end:
-        return float(end.value)
+        found: Result = end.value
+        return found
+
+
+def load(page: bytes, metric: str, **labels: str) -> float:
+    return result(read_gauge(page, metric, labels))
 
 
 def test_the_load_is_the_sum_of_the_samples_with_the_wanted_labels() -> None:
