@@ -16,12 +16,6 @@ from tests.bridge.configured import TELLS_CONFIGS, Configured
 from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
 from tests.bridge.values import FP32, FP64, INT64, THETA, derivative, vector
 
-SERVERS = pytest.mark.parametrize("server", [POINTS, TENSORS], ids=["points", "batches"])
-EACH = pytest.mark.parametrize(
-    ("method", "order", "bound"),
-    [("forward", 1, 2e-7), ("forward", 2, 2e-9), ("central", 2, 2e-10), ("central", 4, 5e-12)],
-)
-
 
 def posterior(theta: Any) -> Any:
     x, y = theta.reshape(-1, 2).T
@@ -73,8 +67,11 @@ def error_of(response: Response, operation: Operation) -> float:
     return float(np.abs(found - exact).max() / np.abs(exact).max())
 
 
-@EACH
-@SERVERS
+@pytest.mark.parametrize(
+    ("method", "order", "bound"),
+    [("forward", 1, 2e-7), ("forward", 2, 2e-9), ("central", 2, 2e-10), ("central", 4, 5e-12)],
+)
+@pytest.mark.parametrize("server", [POINTS, TENSORS], ids=["points", "batches"])
 @pytest.mark.parametrize("request_", [GRADIENT, JACOBIAN, HESSIAN], ids=lambda each: each.operation.value)
 async def test_the_derivatives_of_posterior(
     server: Protocol, method: Any, order: Any, bound: float, request_: Request
@@ -143,21 +140,6 @@ async def test_too_many_evaluations_are_refused_before_any() -> None:
         await call(bridge(POINTS, TENSORS, backend, settings(max_evaluations=10**7)), request)
     assert caught.value.reason is Reason.TOO_LARGE
     assert backend.calls == []
-
-
-@SERVERS
-async def test_a_thousand_elements(server: Protocol) -> None:
-    def compute(request: Request) -> Response:
-        x = request.inputs[0].array
-        found = np.sin(x.reshape(-1, 1000)).sum(axis=1, keepdims=True)
-        return Response((tensor("y", found if x.ndim > 1 else found[0]),))
-
-    backend = backend_of(server, compute, size=1000)
-    theta = np.linspace(-3, 3, 1000)
-    request = derivative(Operation.GRADIENT, vector("sens", 1.0), theta=theta)
-    found = (await call(bridge(POINTS, server, backend, settings(), window=2), request)).outputs[0].array
-    assert np.abs(found - np.cos(theta)).max() < 1e-7
-    assert len(backend.calls) == (1 if server is TENSORS else 2000)
 
 
 async def test_fp32_has_steps_of_its_own() -> None:

@@ -92,16 +92,6 @@ async def test_all_equal_requests_are_told_how_long_their_call_waits_for_a_slot(
     assert [await each for each in tasks[1:]] == [(2, LATER)] * 2  # it waits still, as far as is noted
 
 
-async def test_two_equal_requests_are_one_call_and_have_their_own_ids() -> None:
-    model = Model()
-    answers = [await model.handler(infer(1, 2, id=each)) for each in ("first", "second")]
-    assert len(model.calls) == 1
-    for id, answer in zip(("first", "second"), answers, strict=True):
-        assert isinstance(answer, Response)
-        assert answer.id == id
-        assert answer.outputs[0].array.tolist() == [2, 4]
-
-
 @pytest.mark.parametrize("count", [1, LARGE // 8 + 1])
 async def test_large_tensors_are_cached_too(count: int) -> None:
     model = Model()
