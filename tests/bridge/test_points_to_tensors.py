@@ -73,12 +73,6 @@ async def test_the_number_of_vectors_is_checked() -> None:
     assert str(refused.value) == "1 input given, expected 2; the model takes 'a' FP64 [-1, 2], 'b' FP64 [-1, 1]"
 
 
-async def test_several_vectors_take_the_names_by_position() -> None:
-    backend = Backend({"m": signature(spec("b", -1, 2), spec("a", -1, 1), gives=())}, lambda _: Response())
-    await call(bridge(POINTS, TENSORS, backend), infer(point(1, 2), point(3)))
-    assert shown(backend.calls[0].inputs) == [("b", "FP64", [[1.0, 2.0]]), ("a", "FP64", [[3.0]])]
-
-
 @pytest.mark.parametrize(
     ("numbers", "datatype", "arrives"),
     [
@@ -102,13 +96,6 @@ async def test_numbers_take_the_datatype_of_the_signature(
         return
     await call(bridge(POINTS, TENSORS, backend), request)
     assert shown(backend.calls[0].inputs) == [("x", datatype.value, [arrives])]
-
-
-async def test_nan_arrives_and_comes_back() -> None:
-    backend = Backend({"m": signature(spec("x", -1, 2), gives=(spec("y", -1, 2),))}, echo("y"))
-    response = await call(bridge(POINTS, TENSORS, backend), infer(point(float("nan"), float("-inf"))))
-    assert np.isnan(response.outputs[0].array[0])
-    assert response.outputs[0].array[1] == -np.inf
 
 
 CASTS = [

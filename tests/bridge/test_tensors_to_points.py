@@ -19,7 +19,7 @@ from gateway.core.operations import Operation
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor
 from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
-from tests.bridge.values import FP32, FP64, INT32, INT64, point, shown
+from tests.bridge.values import FP64, INT32, INT64, point, shown
 from tests.limits import settle
 
 GRADIENT = Operation.GRADIENT
@@ -56,16 +56,6 @@ async def test_a_parameter_of_an_output_is_refused_where_the_backend_cannot_hear
         await call(renamed, infer(named("input0", [1.0, 2.0]), outputs=wanted))
     assert caught.value.reason is Reason.INVALID_INPUT
     assert backend.calls == []
-
-
-@pytest.mark.parametrize("rows", [0, 1, 2, 5])
-async def test_a_batch_is_one_call_for_each_row(rows: int) -> None:
-    backend = Backend({"m": MODEL}, triple)
-    sent = np.arange(2.0 * rows).reshape(rows, 2)
-    response = await call(front(backend), infer(named("input0", sent)))
-    assert [each.inputs[0].array.tolist() for each in backend.calls] == sent.tolist()
-    assert response.outputs[0].shape == (rows, 3)
-    assert response.outputs[0].array.tolist() == [[a, b, a + b] for a, b in sent.tolist()]
 
 
 async def test_rows_that_came_as_integers_and_as_doubles_are_one_tensor() -> None:
@@ -170,13 +160,6 @@ async def test_what_does_not_fit_is_refused_before_the_backend_is_asked(
     with pytest.raises(DecodeError, match=re.escape(text)):
         await front(backend)(infer(*inputs))
     assert backend.calls == []
-
-
-@pytest.mark.parametrize("datatype", [INT32, FP32, Datatype.UINT8, Datatype.FP16, Datatype.BF16])
-async def test_what_a_double_holds_is_widened(datatype: Datatype) -> None:
-    backend = Backend({"m": MODEL}, triple)
-    await call(front(backend), infer(named("input0", [1, 2], datatype)))
-    assert shown(backend.calls[0].inputs) == [("input0", "FP64", [1.0, 2.0])]
 
 
 async def test_cast_round_lets_64_bits_in() -> None:
