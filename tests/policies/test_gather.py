@@ -245,23 +245,6 @@ async def test_streams_go_their_way() -> None:
     assert wrap_stream(stream, Settings(), PolicyContext("")) is stream
 
 
-BY_NAME = pytest.mark.parametrize(
-    ("keys", "is_gathered"), [({}, False), ({"models": ["m"]}, True), ({"models": ["n*"]}, False)]
-)
-
-
-@BY_NAME
-async def test_a_model_without_a_batch_dimension_is_gathered_only_if_it_is_named(
-    keys: dict[str, Any], is_gathered: bool
-) -> None:
-    model = Model()
-    vector = Signature((TensorSpec("x", Datatype.FP64, (-1,)),), (TensorSpec("y", Datatype.FP64, (-1,)),))
-    place = await Place(model, signature=vector, **keys).known(model)
-    calls = await sent(place, point(1), point(2), point(3))
-    assert len(model.calls) == (1 if is_gathered else 3)
-    await model.answers(calls)
-
-
 async def test_a_model_is_asked_about_once_after_it_answered() -> None:
     model, place = await known()
     assert place.asked == 1
@@ -277,10 +260,15 @@ async def test_a_model_is_asked_about_once_after_it_answered() -> None:
     assert place.asked == 2
 
 
-@pytest.mark.parametrize("most", [0, None])
-@BY_NAME
+VECTORS = Signature((TensorSpec("x", Datatype.FP64, (-1,)),), (TensorSpec("y", Datatype.FP64, (-1,)),))
+
+
+@pytest.mark.parametrize(
+    "told", [{"most": 0}, {"most": None}, {"signature": VECTORS}], ids=["no batches", "no sizes", "no batch dimension"]
+)
+@pytest.mark.parametrize(("keys", "is_gathered"), [({}, False), ({"models": ["m"]}, True), ({"models": ["n*"]}, False)])
 async def test_points_that_may_be_computed_together_are_joined_only_if_the_model_is_named(
-    keys: dict[str, Any], is_gathered: bool, most: int | None
+    keys: dict[str, Any], is_gathered: bool, told: dict[str, Any]
 ) -> None:
     """A shape of [-1, -1] may be that of a batch, or of a set of points."""
 
@@ -288,7 +276,7 @@ async def test_points_that_may_be_computed_together_are_joined_only_if_the_model
         points = request.inputs[0].array
         return Response((tensor("y", points - points.mean(axis=0)),))
 
-    model, place = await known(doubled if is_gathered else centred, most=most, **keys)
+    model, place = await known(doubled if is_gathered else centred, **told, **keys)
     calls = await sent(place, point(1), point(2), point(3))
     assert len(model.calls) == (1 if is_gathered else 3)
     expected = [[2], [4], [6]] if is_gathered else [[0], [0], [0]]
