@@ -8,8 +8,9 @@ import numpy as np
 
 from gateway.bridge.settings import Derivatives, RouteSettings
 from gateway.core.operations import Operation
-from tests.bridge.fakes import TENSORS, THETA, bridge, call, infer, named
+from tests.bridge.fakes import TENSORS, bridge, call, infer, named
 from tests.bridge.test_estimates import backend_of, curvature, slope
+from tests.bridge.values import THETA
 
 METHODS: tuple[tuple[Any, Any], ...] = (("forward", 1), ("forward", 2), ("central", 2), ("central", 4))
 X, SENS, VEC = named("x", [THETA]), named("sens", [[1.0]]), named("vec", [[1.0, 3.0]])

@@ -10,7 +10,8 @@ from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import Tensor
-from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, infer, named, shown, signature, spec
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, infer, named, signature, spec
+from tests.bridge.values import FP32, shown
 from tests.clock import Clock
 
 NOT_LIKE_THIS = GatewayError(Status.INVALID_ARGUMENT, Reason.INVALID_INPUT, "not like this")
@@ -131,7 +132,7 @@ async def test_what_passes_unchanged_and_is_refused_has_the_signature_asked_agai
 
 async def test_a_stream_is_fitted_to_what_the_backend_tells_now() -> None:
     backend, clock = Backend({"m": OLD}, lambda request: Response((named("y", request.inputs[0].array),))), Clock()
-    made = bridge(TENSORS, TENSORS, backend, RouteSettings(cast="round"), streams=True, clock=clock)
+    made = bridge(TENSORS, TENSORS, backend, RouteSettings(cast="round"), stream=backend.stream, clock=clock)
     [first] = [each async for each in made.stream(infer(named("x", [[1.0, 2.0]])))]
     assert shown(first.outputs) == [("y", "FP64", [[1.0, 2.0]])]
     backend.signatures["m"], backend.compute = OTHER, narrow

@@ -6,10 +6,8 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from gateway.bridge.backend import BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status
 from gateway.core.frozen import replace
@@ -17,33 +15,19 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Rows
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import Tensor, tensor
-from tests.bridge.fakes import POINTS, TENSORS, Backend, call, infer, named, point, shown, signature, spec
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, infer, named, signature, spec
+from tests.bridge.traits import adapted
+from tests.bridge.values import point, shown
 
 CARRY = RouteSettings(carry_config=True)
-BARE = replace(
-    TENSORS,
-    name="bare",
-    traits=replace(
-        TENSORS.traits,
-        wire=replace(TENSORS.traits.wire, parameters=False, unnamed=True),
-        models=replace(TENSORS.traits.models, trusted_metadata=False),
-    ),
-)
+UNTOLD = adapted(TENSORS, models={"trusted_metadata": False})
+"""Tensors whose metadata nobody trusts."""
+BARE = adapted(UNTOLD, "bare", wire={"parameters": False, "unnamed": True})
 """Tensors that may have names, and no parameters, as grps has them."""
-EXAMPLES = replace(BARE, name="examples", traits=replace(BARE.traits, wire=replace(BARE.traits.wire, rows=Rows.FIRST)))
+EXAMPLES = adapted(BARE, "examples", wire={"rows": Rows.FIRST})
 """The same in batches, as MIP has them."""
 CONFIG = '{"level":2}'
 WITH = {"config": CONFIG}
-
-
-def bridge(
-    client: Protocol, server: Protocol, backend: Backend, settings: RouteSettings = CARRY, limits: Limits | None = None
-) -> Bridge:
-    signatures = SignatureCache(backend, server.traits, lambda: 0.0)
-    limits = limits or Limits()
-    return Bridge(
-        settings, client, BackendSide("lab", server.name, server.traits, backend, signatures, 2, limits=limits)
-    )
 
 
 def config(*texts: str, name: str = "config") -> Tensor:
@@ -54,16 +38,15 @@ def echo(request: Request) -> Response:
     return Response((named("y", [[7.0]]),))
 
 
-async def sent(backend: Backend, *bridges: Bridge, request: Request) -> Request:
-    for each in bridges:
-        await call(each, request)
+async def sent(backend: Backend, through: Bridge, request: Request) -> Request:
+    await call(through, request)
     [asked] = backend.calls
     return asked
 
 
 async def test_it_is_the_last_input_and_no_parameter_any_more() -> None:
     backend = Backend({}, echo)
-    asked = await sent(backend, bridge(POINTS, BARE, backend), request=infer(point(1.0, 2.0), parameters=WITH))
+    asked = await sent(backend, bridge(POINTS, BARE, backend, CARRY), infer(point(1.0, 2.0), parameters=WITH))
     assert asked.parameters == {}
     assert shown(asked.inputs) == [("", "FP64", [1.0, 2.0]), ("config", "BYTES", [CONFIG.encode()])]
     assert asked.inputs[-1].content_type == "json"
@@ -72,15 +55,14 @@ async def test_it_is_the_last_input_and_no_parameter_any_more() -> None:
 async def test_there_is_one_for_each_example() -> None:
     backend = Backend({}, lambda request: Response((named("y", [[7.0], [8.0]]),)))
     batch = named("x", [[1.0], [2.0]])
-    asked = await sent(backend, bridge(TENSORS, EXAMPLES, backend), request=infer(batch, parameters=WITH))
+    asked = await sent(backend, bridge(TENSORS, EXAMPLES, backend, CARRY), infer(batch, parameters=WITH))
     assert shown(asked.inputs)[1:] == [("config", "BYTES", [CONFIG.encode()] * 2)]
 
 
 async def test_it_goes_with_every_row() -> None:
-    rows = replace(BARE, traits=replace(BARE.traits, wire=replace(BARE.traits.wire, rows=Rows.ONE)))
     backend = Backend({}, lambda request: Response((named("y", [7.0]),)))
     request = infer(named("x", [[1.0], [2.0]]), parameters=WITH)
-    await call(bridge(TENSORS, rows, backend), request)
+    await call(bridge(TENSORS, adapted(BARE, wire={"rows": Rows.ONE}), backend, CARRY), request)
     assert [shown(asked.inputs)[1:] for asked in backend.calls] == [[("config", "BYTES", [CONFIG.encode()])]] * 2
 
 
@@ -89,7 +71,7 @@ async def test_it_goes_with_every_row() -> None:
 async def test_an_empty_one_is_not_sent(text: str, settings: RouteSettings) -> None:
     backend = Backend({}, echo)
     request = infer(point(1.0), parameters={"config": text})
-    asked = await sent(backend, bridge(POINTS, BARE, backend, settings), request=request)
+    asked = await sent(backend, bridge(POINTS, BARE, backend, settings), request)
     assert (asked.parameters, len(asked.inputs)) == ({}, 1)
 
 
@@ -115,7 +97,7 @@ ONE = {"m": signature(spec("", 2), gives=(spec("", 1),))}
 async def test_the_last_input_of_a_client_becomes_the_parameter(given: Tensor) -> None:
     backend = Backend(ONE, lambda request: Response((named("", [7.0]),)))
     request = infer(named("input0", [[1.0, 2.0]]), given)
-    asked = await sent(backend, bridge(BARE, POINTS, backend), request=request)
+    asked = await sent(backend, bridge(BARE, POINTS, backend, CARRY), request)
     assert asked.parameters == WITH
     assert shown(asked.inputs) == [("input0", "FP64", [1.0, 2.0])]
     [question] = [each for each in backend.asked if each.operation is Operation.METADATA]
@@ -125,16 +107,16 @@ async def test_the_last_input_of_a_client_becomes_the_parameter(given: Tensor) -
 @pytest.mark.parametrize("server", [BARE, EXAMPLES])
 async def test_through_two_gateways_it_arrives_as_it_was(server: Protocol) -> None:
     backend = Backend(ONE, lambda request: Response((named("", [7.0]),)))
-    far = bridge(server, POINTS, backend)
-    near = bridge(POINTS, server, Backend({}, lambda request: call(far, request)))
-    asked = await sent(backend, near, request=infer(point(1.0, 2.0), parameters=WITH))
+    far = bridge(server, POINTS, backend, CARRY)
+    near = bridge(POINTS, server, Backend({}, lambda request: call(far, request)), CARRY)
+    asked = await sent(backend, near, infer(point(1.0, 2.0), parameters=WITH))
     assert (asked.parameters, shown(asked.inputs)) == (WITH, [("input0", "FP64", [1.0, 2.0])])
 
 
 async def test_a_derivatives_config_is_taken_as_well() -> None:
     offers = frozenset({Operation.INFER, Operation.GRADIENT})
     backend = Backend({"m": replace(ONE["m"], operations=offers)}, lambda request: Response((named("", [7.0, 8.0]),)))
-    handler = bridge(BARE, POINTS, backend).companion(Operation.GRADIENT)
+    handler = bridge(BARE, POINTS, backend, CARRY).companion(Operation.GRADIENT)
     request = infer(named("input0", [[1.0, 2.0]]), named("sens", [[1.0]]), config(CONFIG), model="m.gradient")
     await call(handler, request)
     assert [(asked.operation, asked.parameters) for asked in backend.calls] == [(Operation.GRADIENT, WITH)]
@@ -150,10 +132,7 @@ async def test_only_a_route_that_says_so_takes_an_input_for_it() -> None:
 @pytest.mark.parametrize("last", [named("config", [1.0]), config("text", name="other")])
 async def test_other_inputs_are_inputs(last: Tensor) -> None:
     backend = Backend({}, echo)
-    untold = replace(
-        TENSORS, traits=replace(TENSORS.traits, models=replace(TENSORS.traits.models, trusted_metadata=False))
-    )
-    asked = await sent(backend, bridge(BARE, untold, backend), request=infer(named("x", [1.0]), last))
+    asked = await sent(backend, bridge(BARE, UNTOLD, backend, CARRY), infer(named("x", [1.0]), last))
     assert [each.name for each in asked.inputs] == ["x", last.name]
 
 
@@ -171,13 +150,13 @@ NONE = Tensor("config", Datatype.BYTES, (0,), b"")
 )
 async def test_what_is_no_config_is_the_clients_fault(given: Tensor, text: str) -> None:
     with pytest.raises(DecodeError) as refused:
-        await call(bridge(BARE, POINTS, Backend(ONE)), infer(named("input0", [[1.0, 2.0]]), given))
+        await call(bridge(BARE, POINTS, Backend(ONE), CARRY), infer(named("input0", [[1.0, 2.0]]), given))
     assert str(refused.value) == text
 
 
 async def test_a_parameter_that_is_no_text_is_refused() -> None:
     with pytest.raises(GatewayError, match="parameter 'config' is 3, expected the text of a JSON object"):
-        await call(bridge(TENSORS, BARE, Backend({})), infer(named("x", [1.0]), parameters={"config": 3}))
+        await call(bridge(TENSORS, BARE, Backend({}), CARRY), infer(named("x", [1.0]), parameters={"config": 3}))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +167,7 @@ async def test_a_parameter_that_is_no_text_is_refused() -> None:
     ],
 )
 async def test_its_limit_is_the_backends(client: Protocol, server: Protocol, request_: Request) -> None:
-    here = bridge(client, server, Backend(ONE), limits=Limits(config=10))
+    here = bridge(client, server, Backend(ONE), CARRY, limits=Limits(config=10))
     with pytest.raises(GatewayError) as refused:
         await call(here, request_)
     assert refused.value.reason is Reason.TOO_LARGE
@@ -198,7 +177,7 @@ async def test_its_limit_is_the_backends(client: Protocol, server: Protocol, req
 async def test_examples_without_a_byte_do_not_make_gigabytes_of_it() -> None:
     many: Any = Tensor("x", Datatype.FP64, (2**32, 0), b"")
     with pytest.raises(GatewayError, match=r"limits\.message of the backend") as refused:
-        await call(bridge(TENSORS, EXAMPLES, Backend({})), infer(many, parameters=WITH))
+        await call(bridge(TENSORS, EXAMPLES, Backend({}), CARRY), infer(many, parameters=WITH))
     assert refused.value.reason is Reason.TOO_LARGE
 
 
@@ -221,9 +200,6 @@ async def test_one_input_is_taken_where_a_stream_becomes_one_response() -> None:
         asked.append(request)
         yield echo(request)
 
-    untold = replace(TENSORS.traits, models=replace(TENSORS.traits.models, trusted_metadata=False))
-    signatures = SignatureCache(Backend({}), untold, lambda: 0.0)
-    upstream = BackendSide("lab", "tensors", untold, Backend({}), signatures, 2, responses)
-    here = Bridge(replace(CARRY, stream="last"), BARE, upstream)
+    here = bridge(BARE, UNTOLD, Backend({}), replace(CARRY, stream="last"), stream=responses)
     await call(here, infer(named("x", [1.0]), config("a text", name=""), config(CONFIG, name="")))
     assert [(each.parameters, len(each.inputs)) for each in asked] == [(WITH, 2)]

@@ -12,17 +12,13 @@ from gateway.core.protocol import Models, Traits, Wire
 from gateway.core.requests import Request, Response
 from gateway.transports.grpc.client.failures import http_answer
 from gateway.transports.grpc.client.heads import ResponseHead
-from tests.bridge.fakes import FP32, FP64, TENSORS, Backend, bridge, call, infer, named, shown, signature, spec
+from tests.bridge.fakes import TENSORS, Backend, bridge, call, infer, named, signature, spec
+from tests.bridge.values import FP32, FP64, shown
 from tests.wires import Wires
 
 MODEL = signature(spec("x", -1, 2, datatype=FP32), gives=(spec("y", -1, datatype=FP64),))
-DECLARED = replace(
-    TENSORS,
-    name="declared",
-    traits=Traits(
-        Wire(untyped=True, unnamed=True), Models(named=False, companions=False, metadata_parts=(), signature=MODEL)
-    ),
-)
+MODELS = Models(named=False, companions=False, metadata_parts=(), signature=MODEL)
+DECLARED = replace(TENSORS, name="declared", traits=Traits(Wire(untyped=True, unnamed=True), MODELS))
 
 
 async def test_the_tensors_of_a_call_are_fitted_to_the_declared_ones() -> None:

@@ -6,19 +6,16 @@ from typing import Any
 
 import pytest
 
-from gateway.bridge.backend import BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.errors import GatewayError, Reason, unsupported
-from gateway.core.frozen import replace
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.requests import Answer, ControlRequest, Request
 from gateway.core.statistics import ModelStatistics, Statistics
-from tests.bridge.fakes import TENSORS
+from tests.bridge.fakes import TENSORS, bridge
+from tests.bridge.traits import adapted
 
 HAS_ALL = {each: each.value for each in (Operation.CONFIG, Operation.MODEL_STATISTICS, *CONTROL_OPERATIONS)}
-RENAMED = RouteSettings(model="backends")
 
 
 class Server:
@@ -33,15 +30,14 @@ class Server:
         return self._answer(request)
 
 
-def bridge(server: Server, extensions: dict[Operation, str]) -> Bridge:
-    traits = replace(TENSORS.traits, servers=replace(TENSORS.traits.servers, extensions=extensions))
-    backend = BackendSide("lab", "tensors", traits, server, SignatureCache(server, traits, lambda: 0.0), 2)
-    return Bridge(RENAMED, TENSORS, backend)
+def renamed(server: Server, extensions: dict[Operation, str] = HAS_ALL) -> Bridge:
+    extended = adapted(TENSORS, servers={"extensions": extensions})
+    return bridge(TENSORS, extended, server, RouteSettings(model="backends"))
 
 
 async def test_statistics_have_the_clients_name() -> None:
     server = Server(lambda request: Statistics((ModelStatistics("backends", "1", {"inference_count": 5}),)))
-    found = await bridge(server, HAS_ALL)(Request(Operation.MODEL_STATISTICS, "clients"))
+    found = await renamed(server)(Request(Operation.MODEL_STATISTICS, "clients"))
     assert found == Statistics((ModelStatistics("clients", "1", {"inference_count": 5}),))
     assert [each.model for each in server.asked] == ["backends"]
 
@@ -57,7 +53,7 @@ async def test_statistics_have_the_clients_name() -> None:
 async def test_a_model_is_loaded_with_a_configuration_of_the_backends_name(config: str, sent: dict[str, Any]) -> None:
     server = Server(lambda request: True)
     request = ControlRequest(Operation.LOAD, "clients", settings={"config": config, "file:1/model": b"\0"})
-    assert await bridge(server, HAS_ALL)(request) is True
+    assert await renamed(server)(request) is True
     [asked] = server.asked
     assert isinstance(asked, ControlRequest)
     assert asked.model == "backends"
@@ -69,7 +65,7 @@ async def test_a_model_is_loaded_with_a_configuration_of_the_backends_name(confi
 
 async def test_a_configuration_that_is_no_json_goes_as_it_is() -> None:
     server = Server(lambda request: True)
-    await bridge(server, HAS_ALL)(ControlRequest(Operation.LOAD, "clients", settings={"config": "{no"}))
+    await renamed(server)(ControlRequest(Operation.LOAD, "clients", settings={"config": "{no"}))
     [asked] = server.asked
     assert isinstance(asked, ControlRequest)
     assert asked.settings == {"config": "{no"}
@@ -77,14 +73,14 @@ async def test_a_configuration_that_is_no_json_goes_as_it_is() -> None:
 
 async def test_settings_of_the_whole_server_name_no_model() -> None:
     server = Server(lambda request: {"log_info": True})
-    assert await bridge(server, HAS_ALL)(ControlRequest(Operation.LOG_SETTINGS)) == {"log_info": True}
+    assert await renamed(server)(ControlRequest(Operation.LOG_SETTINGS)) == {"log_info": True}
     assert [each.model for each in server.asked] == [""]
 
 
 async def test_a_backend_that_has_no_extensions_is_not_asked() -> None:
     server = Server(lambda request: True)
     with pytest.raises(GatewayError, match=r"model 'clients' has no load: .* backend 'lab'") as caught:
-        await bridge(server, {})(ControlRequest(Operation.LOAD, "clients"))
+        await renamed(server, {})(ControlRequest(Operation.LOAD, "clients"))
     assert caught.value.reason is Reason.UNSUPPORTED
     assert server.asked == []
 
@@ -94,5 +90,5 @@ async def test_a_server_may_have_no_configuration_to_tell() -> None:
         raise unsupported("not here")
 
     with pytest.raises(GatewayError) as caught:
-        await bridge(Server(answer), HAS_ALL)(Request(Operation.CONFIG, "clients"))
+        await renamed(Server(answer))(Request(Operation.CONFIG, "clients"))
     assert caught.value.reason is Reason.UNSUPPORTED

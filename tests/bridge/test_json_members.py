@@ -6,10 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.bridge.backend import BackendSide
-from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
-from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status
 from gateway.core.frozen import replace
@@ -17,22 +14,9 @@ from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor, tensor
-from tests.bridge.fakes import (
-    FP32,
-    INT32,
-    POINTS,
-    TELLS_CONFIGS,
-    TENSORS,
-    Backend,
-    Configured,
-    bridge,
-    call,
-    infer,
-    named,
-    shown,
-    signature,
-    spec,
-)
+from tests.bridge.configured import TELLS_CONFIGS, Configured
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, infer, named, signature, spec
+from tests.bridge.values import FP32, INT32, shown
 
 BYTES, BOOL = Datatype.BYTES, Datatype.BOOL
 
@@ -114,9 +98,8 @@ async def test_a_list_that_has_no_such_shape_is_refused() -> None:
 
 
 async def test_without_a_signature_nobody_can_tell() -> None:
-    with pytest.raises(
-        GatewayError, match=r"cannot assign the request's JSON members; declare them by `signature` on the route"
-    ) as refused:
+    told = "cannot assign the request's JSON members; declare them by `signature` on the route"
+    with pytest.raises(GatewayError, match=told) as refused:
         await given(generate(x=1), Signature())
     assert refused.value.status is Status.UNIMPLEMENTED
 
@@ -127,12 +110,8 @@ async def test_the_routes_signature_is_enough() -> None:
 
 
 async def test_the_routes_names_are_the_clients() -> None:
-    asked = await given(
-        generate(prompt="a", old=1),
-        takes(spec("text", -1, datatype=BYTES)),
-        rename=Renames(inputs=(Renaming("prompt", "text"),)),
-        drop=("old",),
-    )
+    model, names = takes(spec("text", -1, datatype=BYTES)), Renames(inputs=(Renaming("prompt", "text"),))
+    asked = await given(generate(prompt="a", old=1), model, rename=names, drop=("old",))
     assert ([each.name for each in asked.inputs], asked.parameters) == (["text"], {})
 
 
@@ -229,11 +208,7 @@ async def answered(
     async def stream(request: Request) -> AsyncGenerator[Response, None]:
         yield response
 
-    backend = Backend({"m": model})
-    upstream = BackendSide(
-        "lab", "tensors", TENSORS.traits, backend, SignatureCache(backend, TENSORS.traits, lambda: 0.0), 2, stream
-    )
-    through = Bridge(RouteSettings(**settings), TENSORS, upstream)
+    through = bridge(TENSORS, TENSORS, Backend({"m": model}), RouteSettings(**settings), stream=stream)
     asked = infer(named("x", [1.0]), operation=Operation.STREAM, outputs=outputs)
     return [each async for each in through.stream(asked)]
 

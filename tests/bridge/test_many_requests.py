@@ -20,8 +20,9 @@ from gateway.core.models import Signature
 from gateway.core.protocol import Protocol, Traits, Wire
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor, tensor
-from tests.bridge.fakes import COUNTERS, FP32, FP64, INT64, POINTS, TENSORS, Backend, bridge, infer, signature, spec
+from tests.bridge.fakes import COUNTERS, POINTS, TENSORS, Backend, bridge, infer, signature, spec
 from tests.bridge.test_rows import EXAMPLES, SINGLE, WHOLE
+from tests.bridge.values import FP32, FP64, INT64
 from tests.limits import examples
 
 BOOL, UINT8, BYTES = Datatype.BOOL, Datatype.UINT8, Datatype.BYTES
@@ -166,10 +167,8 @@ async def test_inputs_that_share_their_data_are_told_apart() -> None:
     route = bridge(TENSORS, WHOLE, backend)
     for a, b in ((b"\x01", b"\x01"), (b"\x01", b"\x02")):  # Python has one object for each bytes of length 1
         await route(infer(Tensor("a", UINT8, (1, 1), a), Tensor("b", UINT8, (1, 1), b), model="pair"))
-    assert [[bytes(each.data) for each in call.inputs] for call in backend.calls] == [
-        [b"\x01", b"\x01"],
-        [b"\x01", b"\x02"],
-    ]
+    sent = [[bytes(each.data) for each in call.inputs] for call in backend.calls]
+    assert sent == [[b"\x01", b"\x01"], [b"\x01", b"\x02"]]
 
 
 async def test_parameters_of_a_tensor_reach_the_backend() -> None:

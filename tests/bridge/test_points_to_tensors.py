@@ -1,5 +1,6 @@
 """A one-point client (UM-Bridge) in front of a tensor backend (V2)."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,26 +16,9 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import Shape, Tensor
-from tests.bridge.fakes import (
-    FP32,
-    FP64,
-    INT32,
-    INT64,
-    POINTS,
-    TELLS_CONFIGS,
-    TENSORS,
-    Backend,
-    Configured,
-    bridge,
-    call,
-    describe,
-    infer,
-    named,
-    point,
-    shown,
-    signature,
-    spec,
-)
+from tests.bridge.configured import TELLS_CONFIGS, Configured
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
+from tests.bridge.values import FP32, FP64, INT32, INT64, point, shown
 
 GRADIENT, BYTES = Operation.GRADIENT, Datatype.BYTES
 
@@ -77,9 +61,8 @@ async def test_a_vector_goes_out_in_the_shape_of_the_signature_and_comes_back_fl
 )
 async def test_a_vector_that_does_not_fit_is_refused_before_the_backend_is_asked(wanted: Shape, text: str) -> None:
     backend = Backend({"m": signature(spec("x", *wanted), gives=(spec("y", -1, 1),))})
-    with pytest.raises(DecodeError) as refused:
+    with pytest.raises(DecodeError, match=re.escape(text)):
         await bridge(POINTS, TENSORS, backend)(infer(point(1.5, 2.5, 3.5)))
-    assert text in str(refused.value)
     assert backend.calls == []
 
 
@@ -88,12 +71,6 @@ async def test_the_number_of_vectors_is_checked() -> None:
     with pytest.raises(DecodeError) as refused:
         await bridge(POINTS, TENSORS, backend)(infer(point(1, 2)))
     assert str(refused.value) == "1 input given, expected 2; the model takes 'a' FP64 [-1, 2], 'b' FP64 [-1, 1]"
-
-
-async def test_several_vectors_take_the_names_by_position() -> None:
-    backend = Backend({"m": signature(spec("b", -1, 2), spec("a", -1, 1), gives=())}, lambda _: Response())
-    await call(bridge(POINTS, TENSORS, backend), infer(point(1, 2), point(3)))
-    assert shown(backend.calls[0].inputs) == [("b", "FP64", [[1.0, 2.0]]), ("a", "FP64", [[3.0]])]
 
 
 @pytest.mark.parametrize(
@@ -121,13 +98,6 @@ async def test_numbers_take_the_datatype_of_the_signature(
     assert shown(backend.calls[0].inputs) == [("x", datatype.value, [arrives])]
 
 
-async def test_nan_arrives_and_comes_back() -> None:
-    backend = Backend({"m": signature(spec("x", -1, 2), gives=(spec("y", -1, 2),))}, echo("y"))
-    response = await call(bridge(POINTS, TENSORS, backend), infer(point(float("nan"), float("-inf"))))
-    assert np.isnan(response.outputs[0].array[0])
-    assert response.outputs[0].array[1] == -np.inf
-
-
 CASTS = [
     ((1.5, 2.5), "refuse", "input 'x': element 0, 1.5, is not integral, so no INT32; `translate: {cast: round}`"),
     ((1.0, 3e9), "refuse", "input 'x': element 1, 3000000000, is out of the range of INT32; `translate: {cast"),
@@ -135,7 +105,6 @@ CASTS = [
     ((1.0, 3e9), "round", "input 'x': element 1, 3000000000.0, is out of the range of INT32; `translate: {cast: sat"),
     ((1.5, 3e9), "saturate", [2, 2**31 - 1]),
     ((-3e9, float("-inf")), "saturate", [-(2**31), -(2**31)]),
-    ((float("nan"), 0.0), "saturate", "input 'x' holds NaN, which INT32 cannot hold under any cast"),
 ]
 
 
@@ -146,9 +115,8 @@ async def test_what_an_integer_cannot_hold_needs_a_cast(
     backend = Backend({"m": signature(spec("x", -1, 2, datatype=INT32), gives=())}, lambda _: Response())
     made = bridge(POINTS, TENSORS, backend, RouteSettings(cast=cast))
     if isinstance(outcome, str):
-        with pytest.raises(DecodeError) as refused:
+        with pytest.raises(DecodeError, match=re.escape(outcome)):
             await made(infer(point(*numbers)))
-        assert outcome in str(refused.value)
         return
     await call(made, infer(point(*numbers)))
     assert shown(backend.calls[0].inputs) == [("x", "INT32", [outcome])]
@@ -199,10 +167,7 @@ def gradient(*values: Tensor, **fields: Any) -> Request:
     return infer(*values, operation=GRADIENT, **fields)
 
 
-@pytest.mark.parametrize(
-    ("index", "arrives"),
-    [((1,), [1]), ((-1,), [1]), ((-1, 1), [[1]])],
-)
+@pytest.mark.parametrize(("index", "arrives"), [((1,), [1]), ((-1,), [1]), ((-1, 1), [[1]])])
 @pytest.mark.parametrize("datatype", [INT64, INT32, Datatype.UINT8])
 async def test_a_derivative_is_its_companion_with_the_indices_in_its_shape(
     index: Shape, arrives: list[Any], datatype: Datatype
@@ -216,12 +181,8 @@ async def test_a_derivative_is_its_companion_with_the_indices_in_its_shape(
     response = await call(bridge(POINTS, TENSORS, backend), gradient(point(1.5, 2.0), *extras(1, 1)))
     asked = backend.calls[0]
     assert (asked.operation, asked.model) == (Operation.INFER, "m.gradient")
-    assert shown(asked.inputs) == [
-        ("x", "FP64", [[1.5, 2.0]]),
-        ("out_wrt", datatype.value, arrives),
-        ("in_wrt", datatype.value, arrives),
-        ("sens", "FP64", [[1.0]]),
-    ]
+    indices = [(name, datatype.value, arrives) for name in ("out_wrt", "in_wrt")]
+    assert shown(asked.inputs) == [("x", "FP64", [[1.5, 2.0]]), *indices, ("sens", "FP64", [[1.0]])]
     assert (response.model, shown(response.outputs)) == ("m", [("output", "FP64", [3.0, 4.0])])
 
 
@@ -252,19 +213,16 @@ async def test_a_missing_companion_is_unsupported_and_a_missing_model_is_not_fou
 )
 async def test_a_companion_that_the_server_does_not_describe_is_not_called(told: GatewayError) -> None:
     backend = Backend({"m": MODEL, "m.gradient": told})
-    with pytest.raises(
-        GatewayError, match=r"gradient is not supported by model 'm': no(t claimed| m\.gradient)"
-    ) as refused:
+    text = r"gradient is not supported by model 'm': no(t claimed| m\.gradient)"
+    with pytest.raises(GatewayError, match=text) as refused:
         await bridge(POINTS, TENSORS, backend)(gradient(point(1.0, 2.0), *extras()))
     assert refused.value.status is Status.UNIMPLEMENTED
     assert backend.calls == []
 
 
 async def test_the_route_may_name_the_companion() -> None:
-    backend = Backend(
-        {"m": MODEL, "slope": signature(spec("x", -1, 2), spec("sens", -1, 1), gives=(spec("output", -1, 2),))},
-        lambda _: Response((named("output", [[3.0, 4.0]]),)),
-    )
+    slope = signature(spec("x", -1, 2), spec("sens", -1, 1), gives=(spec("output", -1, 2),))
+    backend = Backend({"m": MODEL, "slope": slope}, lambda _: Response((named("output", [[3.0, 4.0]]),)))
     settings = RouteSettings(operations={GRADIENT: "slope"}, select=("y",))
     await call(bridge(POINTS, TENSORS, backend, settings), gradient(point(1.0, 2.0), *extras()))
     assert backend.calls[0].model == "slope"
@@ -319,7 +277,7 @@ async def test_a_model_that_only_streams_claims_what_the_route_makes_of_it(
     config: Any, stream: Any, infers: bool
 ) -> None:
     backend = Configured({"m": config}, MODEL)
-    made = bridge(POINTS, TELLS_CONFIGS, backend, RouteSettings(stream=stream), streams=True)
+    made = bridge(POINTS, TELLS_CONFIGS, backend, RouteSettings(stream=stream), stream=backend.stream)
     described = await describe(made, part="ModelInfo")
     assert (Operation.INFER in described.operations) is infers
 

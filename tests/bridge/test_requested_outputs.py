@@ -5,10 +5,8 @@ from typing import TypeAlias
 
 import pytest
 
-from gateway.bridge.backend import BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
-from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
@@ -35,9 +33,7 @@ def giving(*outputs: Tensor, settings: RouteSettings | None = None) -> Bridge:
         yield Response(outputs)
 
     backend = Backend({"m": MODEL}, lambda request: Response(outputs))
-    signatures = SignatureCache(backend, TENSORS.traits, lambda: 0.0)
-    upstream = BackendSide("lab", "tensors", TENSORS.traits, backend, signatures, 2, stream)
-    return Bridge(settings or RouteSettings(), TENSORS, upstream)
+    return bridge(TENSORS, TENSORS, backend, settings, stream=stream)
 
 
 @pytest.mark.parametrize("id", [None, "7"])
@@ -49,10 +45,7 @@ async def test_a_response_has_the_names_that_the_client_gave(id: str | None) -> 
         Response((FIRST,), "m", "1", id, schemaless=True),
     ):
         backend = Backend({"m": MODEL}, lambda request, response=response: response)  # type: ignore[misc]
-        signatures = SignatureCache(backend, TENSORS.traits, lambda: 0.0)
-        through = Bridge(
-            RouteSettings(), TENSORS, BackendSide("lab", "tensors", TENSORS.traits, backend, signatures, 2)
-        )
+        through = bridge(TENSORS, TENSORS, backend)
         for version, expected in (("", "1"), ("2", "2")):
             answer = await call(through, replace(infer(X), id=id, version=version))
             assert (answer.model, answer.version, answer.id, answer.schemaless) == ("m", expected, id, False)

@@ -14,22 +14,9 @@ from gateway.core.models import Signature
 from gateway.core.protocol import Models, Protocol, Rows, Traits, Wire
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor, tensor
-from tests.bridge.fakes import (
-    FP32,
-    FP64,
-    INT64,
-    POINTS,
-    TENSORS,
-    Backend,
-    bridge,
-    call,
-    infer,
-    named,
-    point,
-    shown,
-    signature,
-    spec,
-)  # fmt: skip
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, infer, named, signature, spec
+from tests.bridge.traits import adapted
+from tests.bridge.values import FP32, FP64, INT64, point, shown
 
 
 def loose(name: str, rows: Rows) -> Protocol:
@@ -69,70 +56,95 @@ def knows(*shape: int, datatype: Datatype = FP64) -> RouteSettings:
     return RouteSettings(signature=declared)
 
 
-def asked(backend: Backend) -> list[list[tuple[list[int], Any]]]:
-    """Shape and values of each call's inputs."""
-    return [[(list(each.shape), each.array.tolist()) for each in request.inputs] for request in backend.calls]
-
-
-async def answer(client: Protocol, server: Protocol, settings: RouteSettings, *inputs: Tensor) -> tuple[Backend, Any]:
+async def answer(client: Protocol, server: Protocol, settings: RouteSettings, *inputs: Tensor) -> tuple[Any, Any]:
+    """The values of each call's inputs, and the outputs."""
     backend = Backend({}, doubled)
     response = await call(bridge(client, server, backend, settings), infer(*inputs))
-    return backend, shown(response.outputs)
+    return [[each.array.tolist() for each in request.inputs] for request in backend.calls], shown(response.outputs)
 
 
-# Clients that count rows, towards any backend.
+SCALARS = adapted(SINGLE, wire={"scalars_in_rows": True})
+PLAIN = RouteSettings()
+Y = ("y", "FP64")
+CASES: dict[str, tuple[Protocol, Protocol, RouteSettings, list[Tensor], Any, Any]] = {
+    # Clients that count rows, towards any backend.
+    "a batch of examples is a batch": (
+        EXAMPLES, WHOLE, knows(-1, 2), [rows([1, 2], [3, 4])], [[[[1, 2], [3, 4]]]], [(*Y, [[2, 4], [6, 8]])],
+    ),
+    "a model without a batch is called for each example": (
+        EXAMPLES, WHOLE, knows(2), [rows([1, 2], [3, 4.5])], [[[1, 2]], [[3, 4.5]]], [(*Y, [[2, 4], [6, 9]])],
+    ),
+    "a model of single rows is called for each example": (
+        EXAMPLES, SINGLE, knows(2), [rows([1, 2], [3, 4.5])], [[[1, 2]], [[3, 4.5]]], [(*Y, [[2, 4], [6, 9]])],
+    ),
+    "one example stays one row of a batch": (EXAMPLES, WHOLE, knows(2), [rows([1, 2])], [[[1, 2]]], [(*Y, [[2, 4]])]),
+    "a dimension of any size is a scalar for each example": (
+        EXAMPLES, SCALARS, knows(-1), [rows(1, 2)], [[1], [2]], [(*Y, [2, 4])],
+    ),
+    "a dimension of any size is a scalar for each row": (
+        TENSORS, SCALARS, knows(-1), [named("x", [1, 2])], [[1], [2]], [(*Y, [2, 4])],
+    ),
+    "a point is a scalar for a server of scalars": (POINTS, SCALARS, knows(-1), [point(3)], [[3]], [(*Y, [6])]),
+    "a scalar for each example is a vector of one": (
+        EXAMPLES, WHOLE, knows(-1, 1), [rows(1, 2)], [[[[1], [2]]]], [(*Y, [[2], [4]])],
+    ),
+    "a text for each example is a vector of one": (
+        EXAMPLES, WHOLE, knows(-1, 1, datatype=BYTES), [rows("a", "b", content_type="text")], [[[[b"a"], [b"b"]]]],
+        [("y", "BYTES", [[b"a"], [b"b"]])],
+    ),
+    "one scalar is a row as well": (EXAMPLES, WHOLE, knows(-1, 1), [rows(5)], [[[[5]]]], [(*Y, [[10]])]),
+    # Backends that count rows.
+    "a batch travels as one also where the signature has none": (
+        TENSORS, EXAMPLES, knows(2), [named("x", [[1, 2], [3, 4]])], [[[[1, 2], [3, 4]]]], [(*Y, [[2, 4], [6, 8]])],
+    ),
+    "without a signature a point is one example": (
+        POINTS, EXAMPLES, PLAIN, [point(1, 2)], [[[[1, 2]]]], [("", "INT64", [2, 4])],
+    ),
+    "without a signature tensors are as they are": (
+        TENSORS, EXAMPLES, PLAIN, [named("x", [1, 2])], [[[1, 2]]], [("output0", "INT64", [2, 4])],
+    ),
+    # Backends that take single rows.
+    "without a signature the first dimension counts the calls": (
+        TENSORS, SINGLE, PLAIN, [named("x", [[1, 2], [3, 4.5]]), named("s", [1, 2])], [[[1, 2], 1], [[3, 4.5], 2]],
+        [("output0", "INT64", [[2, 4], [6, 9]]), ("output1", "INT64", [2, 4])],
+    ),
+    "integers beside floats in different rows are floats": (
+        TENSORS, SINGLE, PLAIN, [named("x", [[1, 2], [3, 0.25]])], [[[1, 2]], [[3, 0.25]]],
+        [("output0", "FP64", [[2, 4], [6, 0.5]])],
+    ),
+    "rows of any shape": (
+        TENSORS, SINGLE, knows(-1, 2, 2, datatype=INT64), [named("x", np.arange(8).reshape(2, 2, 2), INT64)],
+        [[[[0, 1], [2, 3]]], [[[4, 5], [6, 7]]]], [("y", "INT64", [[[0, 2], [4, 6]], [[8, 10], [12, 14]]])],
+    ),
+    "rows of any datatype": (
+        TENSORS, SINGLE, PLAIN, [named("x", [["a", "bc"], ["", "d"]], BYTES)], [[[b"a", b"bc"]], [[b"", b"d"]]],
+        [("output0", "BYTES", [[b"a", b"bc"], [b"", b"d"]])],
+    ),
+    "a point is one call": (POINTS, SINGLE, PLAIN, [point(1, 2)], [[[1, 2]]], [("", "INT64", [2, 4])]),
+    "a tensor without a batch in the signature is one call": (
+        TENSORS, SINGLE, knows(2), [named("x", [1, 2])], [[[1, 2]]], [(*Y, [2, 4])],
+    ),
+    **{
+        f"a vector without a batch travels as one example, from {client.name}, {len(shape)} dimensions": (
+            client, EXAMPLES, knows(*shape), [given], [[[[1, 2]]]], [(*Y, [2, 4])],
+        )
+        for client, given in ((POINTS, point(1, 2)), (TENSORS, named("x", [1, 2])))
+        for shape in ((-1, 2), (2,))
+    },
+    **{
+        f"a client of one row sends a batch of one, and gets one, of {server.name}, {len(shape)} dimensions": (
+            SINGLE, server, knows(*shape), [rows([1, 2])], [[[[1, 2]]] if goes else [[1, 2]]], [(*Y, [[2, 4]])],
+        )
+        for server, shape, goes in ((WHOLE, (2,), 0), (WHOLE, (-1, 2), 1), (SINGLE, (2,), 0), (SINGLE, (-1, 2), 0))
+    },
+}  # fmt: skip
 
 
-async def test_a_batch_of_examples_is_a_batch() -> None:
-    backend, found = await answer(EXAMPLES, WHOLE, knows(-1, 2), rows([1, 2], [3, 4]))
-    assert asked(backend) == [[([2, 2], [[1, 2], [3, 4]])]]
-    assert found == [("y", "FP64", [[2, 4], [6, 8]])]
-
-
-@pytest.mark.parametrize("server", [WHOLE, SINGLE])
-async def test_a_model_without_a_batch_is_called_for_each_example(server: Protocol) -> None:
-    backend, found = await answer(EXAMPLES, server, knows(2), rows([1, 2], [3, 4.5]))
-    assert asked(backend) == [[([2], [1, 2])], [([2], [3, 4.5])]]
-    assert found == [("y", "FP64", [[2, 4], [6, 9]])]
-
-
-async def test_one_example_stays_one_row_of_a_batch() -> None:
-    """The answer has the row again, however many there are."""
-    _, found = await answer(EXAMPLES, WHOLE, knows(2), rows([1, 2]))
-    assert found == [("y", "FP64", [[2, 4]])]
-
-
-@pytest.mark.parametrize("server", [WHOLE, SINGLE])
-async def test_a_client_of_one_row_reaches_models_with_and_without_a_batch(server: Protocol) -> None:
-    """It sends a batch of one, and gets one."""
-    for settings in (knows(2), knows(-1, 2)):
-        _, found = await answer(SINGLE, server, settings, rows([1, 2]))
-        assert found == [("y", "FP64", [[2, 4]])]
-
-
-SCALARS = replace(SINGLE, traits=replace(SINGLE.traits, wire=replace(SINGLE.traits.wire, scalars_in_rows=True)))
-
-
-@pytest.mark.parametrize("client", [EXAMPLES, TENSORS])
-async def test_a_dimension_of_any_size_is_a_scalar_for_each_row(client: Protocol) -> None:
-    given = rows(1, 2) if client is EXAMPLES else tensor("x", np.array([1.0, 2.0]))
-    backend, found = await answer(client, SCALARS, knows(-1), given)
-    assert asked(backend) == [[([], 1)], [([], 2)]]
-    assert found == [("y", "FP64", [2, 4])]
-
-
-async def test_a_point_is_a_scalar_for_a_server_of_scalars() -> None:
-    backend, found = await answer(POINTS, SCALARS, knows(-1), point(3))
-    assert asked(backend) == [[([], 3)]]
-    assert found == [("y", "FP64", [6])]
-
-
-async def test_a_scalar_for_each_example_is_a_vector_of_one() -> None:
-    backend, found = await answer(EXAMPLES, WHOLE, knows(-1, 1), rows(1, 2))
-    assert asked(backend) == [[([2, 1], [[1], [2]])]]
-    assert found == [("y", "FP64", [[2], [4]])]
-    backend, _ = await answer(EXAMPLES, WHOLE, knows(-1, 1, datatype=BYTES), rows("a", "b", content_type="text"))
-    assert asked(backend) == [[([2, 1], [[b"a"], [b"b"]])]]
+@pytest.mark.parametrize(("client", "server", "settings", "inputs", "calls", "outputs"), CASES.values(), ids=CASES)
+async def test_rows_arrive_and_come_back(
+    client: Protocol, server: Protocol, settings: RouteSettings, inputs: list[Tensor], calls: Any, outputs: Any
+) -> None:
+    assert await answer(client, server, settings, *inputs) == (calls, outputs)
 
 
 @pytest.mark.parametrize(
@@ -150,15 +162,7 @@ async def test_a_scalar_for_each_example_is_a_vector_of_one() -> None:
 async def test_a_flat_list_without_a_datatype_is_a_lone_row_or_else_a_column_of_scalars(
     wanted: tuple[int, ...], sent: list[Any], goes: list[Any], back: list[Any]
 ) -> None:
-    backend, found = await answer(WHOLE, TENSORS, knows(*wanted), rows(*sent))
-    assert [values for ((_, values),) in asked(backend)] == [goes]
-    assert found == [("y", "FP64", back)]
-
-
-async def test_one_scalar_is_a_row_as_well() -> None:
-    backend, found = await answer(EXAMPLES, WHOLE, knows(-1, 1), rows(5))
-    assert asked(backend) == [[([1, 1], [[5]])]]
-    assert found == [("y", "FP64", [[10]])]
+    assert await answer(WHOLE, TENSORS, knows(*wanted), rows(*sent)) == ([[goes]], [(*Y, back)])
 
 
 async def test_examples_without_a_batch_in_the_model_are_refused_where_they_do_not_fit() -> None:
@@ -169,44 +173,15 @@ async def test_examples_without_a_batch_in_the_model_are_refused_where_they_do_n
 async def test_points_behind_examples_are_called_one_by_one() -> None:
     backend = Backend({"m": Signature((spec("", 2),), (spec("", 2),))}, doubled)
     response = await call(bridge(EXAMPLES, POINTS, backend), infer(rows([1, 2], [3, 4])))
-    assert asked(backend) == [[([2], [1, 2])], [([2], [3, 4])]]
+    assert [each.inputs[0].array.tolist() for each in backend.calls] == [[1, 2], [3, 4]]
     assert response.outputs[0].shape == (2, 2)
-
-
-# Backends that count rows.
-
-
-async def test_a_vector_without_a_batch_travels_as_one_example() -> None:
-    for client, given in ((POINTS, point(1, 2)), (TENSORS, named("x", [1, 2]))):
-        for settings in (knows(-1, 2), knows(2)):
-            backend, found = await answer(client, EXAMPLES, settings, given)
-            assert asked(backend) == [[([1, 2], [[1, 2]])]]
-            assert found == [("y", "FP64", [2, 4])]
-
-
-async def test_a_batch_travels_as_one_also_where_the_signature_has_none() -> None:
-    backend, found = await answer(TENSORS, EXAMPLES, knows(2), named("x", [[1, 2], [3, 4]]))
-    assert asked(backend) == [[([2, 2], [[1, 2], [3, 4]])]]
-    assert found == [("y", "FP64", [[2, 4], [6, 8]])]
-
-
-async def test_without_a_signature_points_are_one_example_and_tensors_as_they_are() -> None:
-    backend, found = await answer(POINTS, EXAMPLES, RouteSettings(), point(1, 2))
-    assert asked(backend) == [[([1, 2], [[1, 2]])]]
-    assert found == [("", "INT64", [2, 4])]
-    backend, found = await answer(TENSORS, EXAMPLES, RouteSettings(), named("x", [1, 2]))
-    assert asked(backend) == [[([2], [1, 2])]]
-    assert found == [("output0", "INT64", [2, 4])]
 
 
 async def test_scalars_of_a_reply_are_vectors_of_one_where_they_are_declared_so() -> None:
     backend = Backend({}, lambda request: Response((rows("a", "b", content_type="text"), rows(1, 2))))
-    declared = signature(
-        spec("x", -1, 2), gives=(spec("s", -1, 1, datatype=BYTES), spec("n", -1, 1, datatype=FP32))
-    )  # fmt: skip
-    found = await call(
-        bridge(TENSORS, EXAMPLES, backend, RouteSettings(signature=declared)), infer(named("x", [[1, 2], [3, 4]]))
-    )
+    outputs = spec("s", -1, 1, datatype=BYTES), spec("n", -1, 1, datatype=FP32)
+    settings = RouteSettings(signature=signature(spec("x", -1, 2), gives=outputs))
+    found = await call(bridge(TENSORS, EXAMPLES, backend, settings), infer(named("x", [[1, 2], [3, 4]])))
     assert shown(found.outputs) == [("s", "BYTES", [[b"a"], [b"b"]]), ("n", "FP32", [[1], [2]])]
 
 
@@ -236,43 +211,6 @@ async def test_the_form_of_a_tensor_is_the_routes_else_the_clients() -> None:
     found = await call(bridge(EXAMPLES, EXAMPLES, backend, RouteSettings(signature=declared)), infer(*given))
     assert [each.content_type for each in backend.calls[0].inputs] == ["npy", "npy"]
     assert [each.content_type for each in found.outputs] == ["image"]
-
-
-# Backends that take single rows.
-
-
-async def test_without_a_signature_the_first_dimension_counts_the_calls() -> None:
-    backend, found = await answer(TENSORS, SINGLE, RouteSettings(), named("x", [[1, 2], [3, 4.5]]), named("s", [1, 2]))
-    assert asked(backend) == [[([2], [1, 2]), ([], 1)], [([2], [3, 4.5]), ([], 2)]]
-    assert found == [("output0", "INT64", [[2, 4], [6, 9]]), ("output1", "INT64", [2, 4])]
-
-
-async def test_integers_beside_floats_in_different_rows_are_floats() -> None:
-    _, found = await answer(TENSORS, SINGLE, RouteSettings(), named("x", [[1, 2], [3, 0.25]]))
-    assert found == [("output0", "FP64", [[2, 4], [6, 0.5]])]
-
-
-async def test_rows_of_any_shape_and_datatype() -> None:
-    images = named("x", np.arange(8).reshape(2, 2, 2), INT64)
-    backend, found = await answer(TENSORS, SINGLE, knows(-1, 2, 2, datatype=INT64), images)
-    assert asked(backend)[1] == [([2, 2], [[4, 5], [6, 7]])]
-    assert found == [("y", "INT64", [[[0, 2], [4, 6]], [[8, 10], [12, 14]]])]
-    words = named("x", [["a", "bc"], ["", "d"]], BYTES)
-    backend, found = await answer(TENSORS, SINGLE, RouteSettings(), words)
-    assert asked(backend) == [[([2], [b"a", b"bc"])], [([2], [b"", b"d"])]]
-    assert found == [("output0", "BYTES", [[b"a", b"bc"], [b"", b"d"]])]
-
-
-async def test_a_point_is_one_call() -> None:
-    backend, found = await answer(POINTS, SINGLE, RouteSettings(), point(1, 2))
-    assert asked(backend) == [[([2], [1, 2])]]
-    assert found == [("", "INT64", [2, 4])]
-
-
-async def test_a_tensor_without_a_batch_in_the_signature_is_one_call() -> None:
-    backend, found = await answer(TENSORS, SINGLE, knows(2), named("x", [1, 2]))
-    assert asked(backend) == [[([2], [1, 2])]]
-    assert found == [("y", "FP64", [2, 4])]
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,21 @@
 """What is remembered of a backend's models, and for how long."""
 
 import asyncio
-from dataclasses import replace
 from sys import getrefcount
 
 import pytest
 
 from gateway.bridge.derivatives import companion_signature
 from gateway.bridge.shapes import as_batches
-from gateway.bridge.signature_cache import (
-    LONGEST_CONFIG,
-    MOST_KEPT,
-    SECONDS_KEPT,
-    SignatureCache,
-)
+from gateway.bridge.signature_cache import LONGEST_CONFIG, MOST_KEPT, SECONDS_KEPT, SignatureCache
 from gateway.core.errors import GatewayError, not_found
 from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Traits, Wire
 from gateway.core.requests import Answer, Request
-from tests.bridge.fakes import INT64, TENSORS, signature, spec
+from tests.bridge.configured import TELLS_CONFIGS
+from tests.bridge.fakes import TENSORS, signature, spec
+from tests.bridge.values import INT64
 from tests.clock import Clock
 from tests.limits import settle
 
@@ -55,35 +51,50 @@ def signatures(backend: Backend, clock: Clock) -> SignatureCache:
     return SignatureCache(backend, TENSORS.traits, clock)
 
 
-async def fetch(signatures: SignatureCache, backend: Backend) -> None:
-    task = asyncio.ensure_future(signatures.get(KEY))
+async def begun(signatures: SignatureCache, key: tuple[str, str, str] = KEY) -> "asyncio.Task[Signature]":
+    """A caller that waits."""
+    task = asyncio.ensure_future(signatures.get(key))
     await settle()
+    return task
+
+
+async def fetch(signatures: SignatureCache, backend: Backend) -> None:
+    task = await begun(signatures)
     backend.answers[-1].set_result(MODEL)
     assert await task is MODEL
 
 
+@pytest.fixture
+def joined() -> list[int]:
+    """How many callers wait beside those that the backend sees, after each change."""
+    return [0]
+
+
+@pytest.fixture
+def counted(backend: Backend, joined: list[int]) -> SignatureCache:
+    """A cache that tells of `joined`."""
+    return SignatureCache(backend, TENSORS.traits, Clock(), lambda change: joined.append(joined[-1] + change))
+
+
 async def test_many_that_ask_at_once_ask_the_backend_once(signatures: SignatureCache, backend: Backend) -> None:
-    tasks = [asyncio.ensure_future(signatures.get(KEY)) for _ in range(3)]
-    await settle()
+    tasks = [await begun(signatures) for _ in range(3)]
     (answer,) = backend.answers
     answer.set_result(MODEL)
     assert await asyncio.gather(*tasks) == [MODEL] * 3
     assert signatures.kept(KEY) is MODEL
 
 
-async def test_callers_that_wait_beside_the_one_that_the_backend_sees_are_counted(backend: Backend) -> None:
-    joined = [0]
-    signatures = SignatureCache(backend, TENSORS.traits, Clock(), lambda change: joined.append(joined[-1] + change))
-    calls = [asyncio.ensure_future(signatures.get(KEY)) for _ in range(4)]
-    other = asyncio.ensure_future(signatures.get(("other", "", "")))
-    await settle()
+async def test_callers_that_wait_beside_the_one_that_the_backend_sees_are_counted(
+    counted: SignatureCache, backend: Backend, joined: list[int]
+) -> None:
+    calls = [await begun(counted) for _ in range(4)]
+    other = await begun(counted, ("other", "", ""))
     assert joined[-1] == 3
     calls[0].cancel()  # the backend still answers
     await settle()
     assert joined[-1] == 2
-    signatures.drop("m")  # those that come now ask anew
-    late = asyncio.ensure_future(signatures.get(KEY))
-    await settle()
+    counted.drop("m")  # those that come now ask anew
+    late = await begun(counted)
     assert joined[-1] == 2
     for answer in backend.answers:
         answer.set_result(MODEL)
@@ -91,17 +102,14 @@ async def test_callers_that_wait_beside_the_one_that_the_backend_sees_are_counte
     assert joined[-1] == 0
 
 
-async def test_callers_that_all_leave_or_get_an_error_are_not_counted_any_more(backend: Backend) -> None:
-    joined = [0]
-    signatures = SignatureCache(backend, TENSORS.traits, Clock(), lambda change: joined.append(joined[-1] + change))
-    calls = [asyncio.ensure_future(signatures.get(KEY)) for _ in range(3)]
-    await settle()
-    for call in calls:
+async def test_callers_that_all_leave_or_get_an_error_are_not_counted_any_more(
+    counted: SignatureCache, backend: Backend, joined: list[int]
+) -> None:
+    for call in [await begun(counted) for _ in range(3)]:
         call.cancel()
     await settle()
     assert joined[-1] == 0
-    calls = [asyncio.ensure_future(signatures.get(KEY)) for _ in range(3)]
-    await settle()
+    calls = [await begun(counted) for _ in range(3)]
     assert joined[-1] == 2
     backend.answers[0].set_exception(not_found("no such model"))
     await asyncio.gather(*calls, return_exceptions=True)
@@ -111,8 +119,7 @@ async def test_callers_that_all_leave_or_get_an_error_are_not_counted_any_more(b
 async def test_the_first_that_leaves_does_not_take_the_answer_from_the_others(
     signatures: SignatureCache, backend: Backend
 ) -> None:
-    first, second = (asyncio.ensure_future(signatures.get(KEY)) for _ in range(2))
-    await settle()
+    first, second = await begun(signatures), await begun(signatures)
     first.cancel()
     await settle()
     backend.answers[0].set_result(MODEL)
@@ -131,8 +138,7 @@ async def test_a_signature_is_kept_for_a_minute(signatures: SignatureCache, back
 
 
 async def test_an_error_is_told_to_all_and_not_kept(signatures: SignatureCache, backend: Backend) -> None:
-    tasks = [asyncio.ensure_future(signatures.get(KEY)) for _ in range(2)]
-    await settle()
+    tasks = [await begun(signatures) for _ in range(2)]
     backend.answers[0].set_exception(not_found("no m"))
     for task in tasks:
         with pytest.raises(GatewayError, match="no m"):
@@ -152,11 +158,9 @@ async def test_a_dropped_model_is_asked_again_and_others_are_not(signatures: Sig
 
 
 async def test_what_was_dropped_on_its_way_is_not_remembered(signatures: SignatureCache, backend: Backend) -> None:
-    old = asyncio.ensure_future(signatures.get(KEY))
-    await settle()
+    old = await begun(signatures)
     signatures.drop("m")
-    new = asyncio.ensure_future(signatures.get(KEY))
-    await settle()
+    new = await begun(signatures)
     newer = signature(gives=(spec("y", 2),))
     backend.answers[0].set_result(MODEL)
     assert await old is MODEL
@@ -195,10 +199,8 @@ async def test_the_parts_make_one_signature(clock: Clock) -> None:
         asked.append(request)
         return told[request.part]
 
-    signatures = SignatureCache(
-        answer, Traits(wire=Wire(points=True), models=Models(metadata_parts=tuple(told))), clock
-    )
-    found = await signatures.get(("m", "1", "{}"))
+    traits = Traits(wire=Wire(points=True), models=Models(metadata_parts=tuple(told)))
+    found = await SignatureCache(answer, traits, clock).get(("m", "1", "{}"))
     assert (found.inputs, found.outputs) == ((spec("input0", -1, 2),), (spec("output0", -1, 1),))
     assert found.operations == {Operation.GRADIENT}
     assert [(each.part, each.model, each.version, each.parameters) for each in asked] == [
@@ -233,8 +235,7 @@ async def test_a_long_config_is_told_to_the_backend_and_not_held_on_to(
 ) -> None:
     config = f'{{"mesh": "{"fine" * LONGEST_CONFIG}\ud800"}}'
     uses = getrefcount(config)
-    task = asyncio.ensure_future(signatures.get(("m", "", config)))
-    await settle()
+    task = await begun(signatures, ("m", "", config))
     assert backend.asked.pop().parameters["config"] is config
     backend.answers.pop().set_result(MODEL)
     assert await task is MODEL
@@ -246,16 +247,14 @@ async def test_a_long_config_is_told_to_the_backend_and_not_held_on_to(
 
 async def test_a_newer_signature_survives_the_answer_about_streams(backend: Backend, clock: Clock) -> None:
     """The model has changed between the two questions."""
-    traits = replace(TENSORS.traits, servers=replace(TENSORS.traits.servers, extensions={Operation.CONFIG: "config"}))
-    signatures = SignatureCache(backend, traits, clock)
+    signatures = SignatureCache(backend, TELLS_CONFIGS.traits, clock)
     await fetch(signatures, backend)
     about_streams = asyncio.ensure_future(signatures.streams_only(KEY))
     await settle()
     assert backend.asked[-1].operation is Operation.CONFIG
     config = backend.answers[-1]
     signatures.drop("m")
-    later = asyncio.ensure_future(signatures.get(KEY))
-    await settle()
+    later = await begun(signatures)
     newer = signature(spec("z", -1, 3), gives=(spec("y", -1, 1),))
     backend.answers[-1].set_result(newer)
     await later

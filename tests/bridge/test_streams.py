@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.bridge.backend import BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.errors import GatewayError, Status, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.requests import Request, Response
-from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, infer, named, point, shown, signature, spec
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, infer, named, signature, spec
+from tests.bridge.values import FP32, point, shown
 
 X = named("x", [[1.0, 2.0]])
 SIGNATURE = signature(spec("x", -1, 2), gives=(spec("y", -1, 1),))
@@ -44,10 +43,8 @@ def streaming(
             raise unary
         return Response(request.inputs)
 
-    backend = Backend({"m": SIGNATURE}, compute)
-    signatures = SignatureCache(backend, TENSORS.traits, lambda: 0.0)
-    upstream = BackendSide("lab", "tensors", TENSORS.traits, backend, signatures, 2, stream, Limits(message=limit))
-    return Bridge(RouteSettings(**settings), client, upstream), asked
+    backend, limits = Backend({"m": SIGNATURE}, compute), Limits(message=limit)
+    return bridge(client, TENSORS, backend, RouteSettings(**settings), stream=stream, limits=limits), asked
 
 
 async def all_of(through: Bridge, request: Request) -> list[Response]:
@@ -122,21 +119,10 @@ async def test_gateways_in_a_row_tell_it_once() -> None:
     assert refused.value.message == told.value.message
 
 
-async def test_an_error_after_a_response_stays_one() -> None:
-    through, _ = streaming(y(1.0), unsupported("half way"))
-    with pytest.raises(GatewayError, match="half way"):
-        await all_of(through, infer(X))
-
-
 async def test_a_client_of_one_response_is_answered_by_a_plain_call() -> None:
     through, asked = streaming(y(1.0), y(2.0))
     await call(through, infer(X))
     assert not asked
-
-
-async def test_the_last_response_on_request() -> None:
-    through, _ = streaming(y(1.0), y(2.0), stream="last")
-    assert shown((await call(through, infer(X))).outputs)[0][2] == [[2.0]]
 
 
 async def test_all_responses_end_to_end_on_request() -> None:

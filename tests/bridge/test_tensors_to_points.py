@@ -1,6 +1,7 @@
 """A tensor client (V2) in front of a one-point backend (UM-Bridge)."""
 
 import asyncio
+import re
 from typing import Any
 
 import numpy as np
@@ -17,24 +18,8 @@ from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor
-from tests.bridge.fakes import (
-    FP32,
-    FP64,
-    INT32,
-    INT64,
-    POINTS,
-    TENSORS,
-    Backend,
-    bridge,
-    call,
-    describe,
-    infer,
-    named,
-    point,
-    shown,
-    signature,
-    spec,
-)
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
+from tests.bridge.values import FP64, INT32, INT64, point, shown
 from tests.limits import settle
 
 GRADIENT = Operation.GRADIENT
@@ -73,16 +58,6 @@ async def test_a_parameter_of_an_output_is_refused_where_the_backend_cannot_hear
     assert backend.calls == []
 
 
-@pytest.mark.parametrize("rows", [0, 1, 2, 5])
-async def test_a_batch_is_one_call_for_each_row(rows: int) -> None:
-    backend = Backend({"m": MODEL}, triple)
-    sent = np.arange(2.0 * rows).reshape(rows, 2)
-    response = await call(front(backend), infer(named("input0", sent)))
-    assert [each.inputs[0].array.tolist() for each in backend.calls] == sent.tolist()
-    assert response.outputs[0].shape == (rows, 3)
-    assert response.outputs[0].array.tolist() == [[a, b, a + b] for a, b in sent.tolist()]
-
-
 async def test_rows_that_came_as_integers_and_as_doubles_are_one_tensor() -> None:
     replies = iter([point(1, 2, 3), point(1.5, 2.5, 4.0)])
     backend = Backend({"m": MODEL}, lambda _: Response((next(replies),)))
@@ -110,12 +85,17 @@ class Gate:
         return triple(request)
 
 
-async def test_at_most_the_window_is_begun_and_the_order_is_kept() -> None:
+async def at_the_gate() -> tuple[Gate, asyncio.Task[Response]]:
+    """A call of five rows, of which at most two are begun at once."""
     gate = Gate()
-    backend = Backend({"m": MODEL}, gate)
-    sent = [[float(row), 0.0] for row in range(5)]
-    task = asyncio.ensure_future(call(front(backend, window=2), infer(named("input0", sent))))
+    rows = named("input0", [[float(row), 0.0] for row in range(5)])
+    task = asyncio.ensure_future(call(front(Backend({"m": MODEL}, gate), window=2), infer(rows)))
     await settle()
+    return gate, task
+
+
+async def test_at_most_the_window_is_begun_and_the_order_is_kept() -> None:
+    gate, task = await at_the_gate()
     assert gate.begun == [0, 1]
     for done, begun in [(1, [0, 1, 2]), (2, [0, 1, 2, 3]), (0, [0, 1, 2, 3, 4])]:
         gate.waiting[done].set_result(None)
@@ -127,11 +107,7 @@ async def test_at_most_the_window_is_begun_and_the_order_is_kept() -> None:
 
 
 async def test_the_first_failure_names_its_row_and_stops_the_others() -> None:
-    gate = Gate()
-    backend = Backend({"m": MODEL}, gate)
-    sent = [[float(row), 0.0] for row in range(5)]
-    task = asyncio.ensure_future(call(front(backend, window=2), infer(named("input0", sent))))
-    await settle()
+    gate, task = await at_the_gate()
     gate.waiting[1].set_exception(invalid_input("too steep"))
     with pytest.raises(GatewayError) as failed:
         await task
@@ -139,34 +115,12 @@ async def test_the_first_failure_names_its_row_and_stops_the_others() -> None:
     assert (gate.begun, gate.cancelled) == ([0, 1], [0])
 
 
-async def test_a_client_that_leaves_takes_its_rows_along() -> None:
-    gate = Gate()
-    made = front(Backend({"m": MODEL}, gate), window=2)
-    task = asyncio.ensure_future(call(made, infer(named("input0", [[float(row), 0.0] for row in range(5)]))))
-    await settle()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert gate.begun == sorted(gate.cancelled) == [0, 1]
-
-
 async def test_a_batch_of_one_fails_in_the_backends_own_words() -> None:
     def fail(request: Request) -> Response:
         raise invalid_input("too steep")
 
-    with pytest.raises(GatewayError) as failed:
+    with pytest.raises(GatewayError, match=r"^too steep$"):
         await front(Backend({"m": MODEL}, fail))(infer(named("input0", [[1.0, 2.0]])))
-    assert failed.value.message == "too steep"
-
-
-async def test_max_rows_names_its_key() -> None:
-    backend = Backend({"m": MODEL}, triple)
-    with pytest.raises(GatewayError) as failed:
-        await front(backend, RouteSettings(max_rows=2))(infer(named("input0", np.zeros((3, 2)))))
-    assert failed.value.status is Status.INVALID_ARGUMENT
-    assert "a batch of 3 rows" in failed.value.message
-    assert "; send fewer at once, or allow them by `translate: {max_rows: 3}`" in failed.value.message
-    assert backend.calls == []
 
 
 REFUSED: list[tuple[Signature, list[Tensor], str]] = [
@@ -203,17 +157,9 @@ async def test_what_does_not_fit_is_refused_before_the_backend_is_asked(
     model: Signature, inputs: list[Tensor], text: str
 ) -> None:
     backend = Backend({"m": model}, triple)
-    with pytest.raises(DecodeError) as refused:
+    with pytest.raises(DecodeError, match=re.escape(text)):
         await front(backend)(infer(*inputs))
-    assert text in str(refused.value)
     assert backend.calls == []
-
-
-@pytest.mark.parametrize("datatype", [INT32, FP32, Datatype.UINT8, Datatype.FP16, Datatype.BF16])
-async def test_what_a_double_holds_is_widened(datatype: Datatype) -> None:
-    backend = Backend({"m": MODEL}, triple)
-    await call(front(backend), infer(named("input0", [1, 2], datatype)))
-    assert shown(backend.calls[0].inputs) == [("input0", "FP64", [1.0, 2.0])]
 
 
 async def test_cast_round_lets_64_bits_in() -> None:
@@ -242,11 +188,9 @@ async def test_requested_outputs_are_selected_in_their_order() -> None:
     response = await call(front(backend), infer(*sent, outputs=wanted))
     assert [each.name for each in response.outputs] == ["output1", "output0"]
     assert backend.calls[0].outputs == ()
-    with pytest.raises(DecodeError) as refused:
+    told = r"^unknown output 'output', did you mean 'output1'\?; the model gives 'output0', 'output1'$"
+    with pytest.raises(DecodeError, match=told):
         await front(backend)(infer(*sent, outputs=(RequestedOutput("output"),)))
-    assert str(refused.value) == (
-        "unknown output 'output', did you mean 'output1'?; the model gives 'output0', 'output1'"
-    )
     assert len(backend.calls) == 1
 
 
@@ -272,11 +216,9 @@ async def test_a_reply_that_does_not_fit_the_signature_is_the_backends_fault(
 
 async def test_a_version_is_not_found_and_the_text_names_the_key_that_drops_it() -> None:
     backend = Backend({"m": MODEL}, triple)
-    with pytest.raises(GatewayError) as failed:
+    with pytest.raises(GatewayError, match=r"""model 'm' has no version '3'.*`rewrite: \{version: ""\}`""") as failed:
         await front(backend)(infer(named("input0", [1, 2]), version="3"))
     assert failed.value.status is Status.NOT_FOUND
-    assert "model 'm' has no version '3'" in failed.value.message
-    assert '`rewrite: {version: ""}`' in failed.value.message
     response = await call(front(backend, RouteSettings(version="")), infer(named("input0", [1, 2]), version="3"))
     assert (backend.calls[0].version, response.version) == ("", "3")
 
@@ -314,10 +256,9 @@ async def test_a_route_may_declare_a_point_without_a_batch() -> None:
 async def test_an_output_that_the_declared_datatype_cannot_hold_is_an_invalid_output() -> None:
     own = signature(spec("theta", -1, 2), gives=(spec("y", -1, 1, datatype=INT32),))
     backend = Backend({"m": MODEL}, lambda _: Response((point(0.5),)))
-    with pytest.raises(GatewayError) as failed:
+    with pytest.raises(GatewayError, match=r"output 'y': element 0, 0\.5, is not integral, so no INT32") as failed:
         await front(backend, RouteSettings(signature=own))(infer(named("theta", [1.0, 2.0])))
     assert failed.value.reason is Reason.INVALID_OUTPUT
-    assert "output 'y': element 0, 0.5, is not integral, so no INT32" in failed.value.message
 
 
 # Derivatives
@@ -363,7 +304,7 @@ async def test_a_lone_point_has_a_lone_derivative() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "text"),
+    ("given", "text"),
     [
         (named("in_wrt", [0, 0, 0], INT64), "index 'in_wrt' has shape [3], expected [1] or [2, 1]"),
         (named("in_wrt", [0.0]), "index 'in_wrt' is FP64, expected INT64"),
@@ -371,18 +312,13 @@ async def test_a_lone_point_has_a_lone_derivative() -> None:
         (named("out_wrt", [-1], INT64), "index 'out_wrt' is -1, but the model has 1 output; count from 0"),
         (named("in_wrt", [2**63], Datatype.UINT64), "index 'in_wrt' is 9223372036854775808, but the model has 1"),
         (named("vec", [1.0]), "unknown input 'vec'"),
+        (named("sens", np.ones((2, 2))), "input 'sens' has shape [2, 2], expected [-1, 3]"),
     ],
 )
-async def test_what_no_derivative_takes_is_refused(extra: Tensor, text: str) -> None:
-    sent = (named("input0", np.zeros((2, 2))), named("sens", np.ones((2, 3))), extra)
-    with pytest.raises(DecodeError) as refused:
-        await companion(Backend({"m": MODEL}, slope))(infer(*sent, model="m.gradient"))
-    assert text in str(refused.value)
-
-
-async def test_the_length_of_sens_is_checked() -> None:
-    sent = (named("input0", [1.0, 2.0]), named("sens", [1.0, 1.0]))
-    with pytest.raises(DecodeError, match=r"input 'sens' has shape \[2\], expected \[-1, 3\]"):
+async def test_what_no_derivative_takes_is_refused(given: Tensor, text: str) -> None:
+    right = (named("input0", np.zeros((2, 2))), named("sens", np.ones((2, 3))))
+    sent = {each.name: each for each in (*right, given)}.values()
+    with pytest.raises(DecodeError, match=re.escape(text)):
         await companion(Backend({"m": MODEL}, slope))(infer(*sent, model="m.gradient"))
 
 
@@ -471,12 +407,7 @@ async def test_the_config_of_a_model_is_written_and_that_of_none_is_not_found() 
         await front(backend)(Request(Operation.CONFIG, "m"))
 
 
-@given(
-    data=st.data(),
-    rows=st.integers(0, 4),
-    sizes=st.lists(st.integers(0, 4), min_size=1, max_size=3),
-    window=st.integers(1, 3),
-)
+@given(st.data(), st.integers(0, 4), st.lists(st.integers(0, 4), min_size=1, max_size=3), st.integers(1, 3))
 async def test_rows_through_a_point_identity_are_the_same_tensors(
     data: st.DataObject, rows: int, sizes: list[int], window: int
 ) -> None:
@@ -496,6 +427,5 @@ async def test_rows_through_a_point_identity_are_the_same_tensors(
         values = data.draw(st.lists(row, min_size=rows, max_size=rows))
         sent.append(named(f"input{at}", np.array(values, float).reshape(rows, size)))
     response = await call(front(Backend({"m": Signature(specs, specs)}, identity), window=window), infer(*sent))
-    assert [(each.shape, bytes(each.data)) for each in response.outputs] == [
-        (each.shape, bytes(each.data)) for each in sent
-    ]
+    found, expected = ([(each.shape, bytes(each.data)) for each in side] for side in (response.outputs, sent))
+    assert found == expected

@@ -4,10 +4,7 @@ trusted (GraphPipe): in front of tensors, behind them, and on both sides."""
 import numpy as np
 import pytest
 
-from gateway.bridge.backend import BackendSide
-from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
-from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
 from gateway.core.frozen import replace
@@ -15,16 +12,15 @@ from gateway.core.models import ModelEntry, Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Protocol, Traits, Wire
 from gateway.core.requests import Answer, Request, RequestedOutput, Response
-from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
+from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
+from tests.bridge.traits import adapted
+from tests.bridge.values import FP32
 
-UNNAMED = replace(
-    TENSORS,
-    name="unnamed",
-    traits=Traits(
-        wire=Wire(datatypes=frozenset(Datatype) - {Datatype.BOOL, Datatype.BF16}, unnamed=True),
-        models=Models(named=False, trusted_metadata=False, platform="unnamed"),
-    ),
+TRAITS = Traits(
+    wire=Wire(datatypes=frozenset(Datatype) - {Datatype.BOOL, Datatype.BF16}, unnamed=True),
+    models=Models(named=False, trusted_metadata=False, platform="unnamed"),
 )
+UNNAMED = replace(TENSORS, name="unnamed", traits=TRAITS)
 TOLD = signature(spec("x", 1, datatype=FP32), gives=(spec("y", 1, datatype=FP32),))
 METADATA = Request(Operation.METADATA, "m")
 
@@ -55,9 +51,8 @@ async def test_outputs_without_names_get_one_where_it_is_needed(
 
 async def test_a_backend_that_takes_unnamed_inputs_gets_the_names_of_the_routes_order() -> None:
     backend = Backend({})
-    await call(
-        bridge(UNNAMED, UNNAMED, backend, RouteSettings(order=("a", "b"))), infer(named("", [1]), named("", [2]))
-    )
+    ordered = bridge(UNNAMED, UNNAMED, backend, RouteSettings(order=("a", "b")))
+    await call(ordered, infer(named("", [1]), named("", [2])))
     assert [tensor.name for tensor in backend.calls[0].inputs] == ["a", "b"]
 
 
@@ -70,9 +65,7 @@ async def test_inputs_without_names_take_those_of_a_backends_metadata() -> None:
 
 async def test_requested_outputs_take_their_names_by_position() -> None:
     backend = Backend({}, lambda _: Response((named("", [1]), named("", [2]))))
-    request = Request(
-        Operation.INFER, "m", inputs=(named("x", [1]),), outputs=(RequestedOutput("b"), RequestedOutput("a"))
-    )
+    request = infer(named("x", [1]), outputs=(RequestedOutput("b"), RequestedOutput("a")))
     response = await call(bridge(TENSORS, UNNAMED, backend), request)
     assert [(tensor.name, tensor.array.tolist()) for tensor in response.outputs] == [("b", [1]), ("a", [2])]
 
@@ -105,10 +98,7 @@ async def test_a_server_that_tells_nothing_of_its_models_may_have_them(told: Gat
 
 
 READY = Request(Operation.MODEL_READY, "m")
-AS_A_WHOLE = replace(
-    UNNAMED,
-    traits=replace(UNNAMED.traits, models=replace(UNNAMED.traits.models, ready_as_a_whole=True, versions=str.isdigit)),
-)
+AS_A_WHOLE = adapted(UNNAMED, models={"ready_as_a_whole": True, "versions": str.isdigit})
 
 
 async def test_where_servers_are_ready_as_a_whole_a_model_is_ready_if_it_is_there() -> None:
@@ -118,9 +108,7 @@ async def test_where_servers_are_ready_as_a_whole_a_model_is_ready_if_it_is_ther
     assert refused.value.status is Status.NOT_FOUND
 
 
-TELLS_UNKNOWN = replace(
-    TENSORS, traits=replace(TENSORS.traits, models=replace(TENSORS.traits.models, unknown_are_not_found=True))
-)
+TELLS_UNKNOWN = adapted(TENSORS, models={"unknown_are_not_found": True})
 
 
 async def test_clients_that_tell_unknown_models_from_those_that_are_not_ready_are_told() -> None:
@@ -152,9 +140,7 @@ async def test_versions_count_and_a_list_of_models_is_as_good_as_their_metadata(
         return True
 
     for model in ("m", "n"):
-        signatures = SignatureCache(backend, AS_A_WHOLE.traits, lambda: 0.0)
-        upstream = BackendSide("lab", "unnamed", AS_A_WHOLE.traits, backend, signatures, 2)
-        through = Bridge(RouteSettings(), TENSORS, upstream)
+        through = bridge(TENSORS, AS_A_WHOLE, backend)
         asked = replace(READY, model=model, version=version)
         if ready and (model, version) != ("n", "2"):
             assert await through(asked) is True
@@ -165,25 +151,19 @@ async def test_versions_count_and_a_list_of_models_is_as_good_as_their_metadata(
 
 
 async def test_no_derivatives_are_claimed_that_only_untrusted_metadata_could_tell() -> None:
-    asked = Request(Operation.METADATA, "m", part="ModelInfo")
-    plain = await bridge(POINTS, UNNAMED, Backend({"m": TOLD}))(asked)
-    named_by_route = await bridge(
-        POINTS, UNNAMED, Backend({"m": TOLD}), RouteSettings(operations={Operation.GRADIENT: "m_gradient"})
-    )(asked)
-    assert isinstance(plain, Signature)
-    assert isinstance(named_by_route, Signature)
-    assert plain.operations == {Operation.INFER}
-    assert named_by_route.operations == {Operation.INFER, Operation.GRADIENT}
+    named_by_route = RouteSettings(operations={Operation.GRADIENT: "m_gradient"})
+    for settings, derivatives in ((RouteSettings(), set()), (named_by_route, {Operation.GRADIENT})):
+        told = await describe(bridge(POINTS, UNNAMED, Backend({"m": TOLD}), settings), part="ModelInfo")
+        assert told.operations == {Operation.INFER} | derivatives
 
 
 async def test_a_server_that_no_request_names_a_model_to_has_no_companions() -> None:
-    alone = replace(UNNAMED, traits=replace(UNNAMED.traits, models=replace(UNNAMED.traits.models, companions=False)))
+    alone = adapted(UNNAMED, models={"companions": False})
     backend = Backend({"m": TOLD})
     settings = RouteSettings(signature=TOLD, operations={Operation.GRADIENT: "m_gradient"})
     gradient = bridge(TENSORS, alone, backend, settings).companion(Operation.GRADIENT)
-    with pytest.raises(
-        GatewayError, match="not supported by model 'm': its server has one model and no derivative models"
-    ):
+    refused = "not supported by model 'm': its server has one model and no derivative models"
+    with pytest.raises(GatewayError, match=refused):
         await gradient(infer(named("x", [1]), named("sens", [1]), model="m.gradient"))
     assert await gradient(Request(Operation.MODEL_READY, "m.gradient")) is False
     assert (await describe(bridge(POINTS, alone, backend, settings), part="ModelInfo")).operations == {Operation.INFER}
@@ -222,8 +202,6 @@ async def test_uint8_is_bool_again_where_the_clients_wire_has_none() -> None:
     assert (response.outputs[0].datatype, bytes(response.outputs[0].data)) == (Datatype.UINT8, b"\0\1")
     with pytest.raises(DecodeError, match="input 'x': element 1 is 7, expected 0 or 1 for BOOL"):
         await call(bridge(UNNAMED, TENSORS, backend), infer(named("", np.array([0, 7]), Datatype.UINT8)))
+    declared = bridge(TENSORS, TENSORS, backend, RouteSettings(signature=wanted))
     with pytest.raises(DecodeError, match="input 'x' is UINT8, expected BOOL"):
-        await call(
-            bridge(TENSORS, TENSORS, backend, RouteSettings(signature=wanted)),
-            infer(named("x", [0, 1], Datatype.UINT8)),
-        )
+        await call(declared, infer(named("x", [0, 1], Datatype.UINT8)))

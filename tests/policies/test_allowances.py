@@ -26,11 +26,6 @@ def test_what_is_left_is_told_without_taking_of_it() -> None:
     assert allowances.left("a", 9) == allowances.left("b", 0) == (5, 0)
 
 
-def test_each_client_has_its_own() -> None:
-    allowances = Allowances(interval=1, burst=1)
-    assert [allowances.take(client, 0) for client in "abab"] == [0, 0, 1, 1]
-
-
 @given(
     requests=st.integers(1, 50),
     seconds=st.floats(0.01, 100),

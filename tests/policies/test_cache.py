@@ -67,6 +67,11 @@ class Model:
         await settle()
         return task
 
+    def answer(self, at: int = 0) -> None:
+        """Answer one of the calls."""
+        request, answer = self.calls[at]
+        answer.set_result(doubled(request))
+
 
 async def test_all_equal_requests_are_told_how_long_their_call_waits_for_a_slot() -> None:
     model = Model(holds=True)
@@ -82,19 +87,9 @@ async def test_all_equal_requests_are_told_how_long_their_call_waits_for_a_slot(
     await settle()
     tasks[0].cancel()
     assert await tasks[0] == (2, None)  # the call goes on for the others
-    [(request, answer)] = model.calls
-    answer.set_result(doubled(request))
-    assert [await each for each in tasks[1:]] == [(2, LATER)] * 2  # it waits still, as far as is noted
-
-
-async def test_two_equal_requests_are_one_call_and_have_their_own_ids() -> None:
-    model = Model()
-    answers = [await model.handler(infer(1, 2, id=each)) for each in ("first", "second")]
     assert len(model.calls) == 1
-    for id, answer in zip(("first", "second"), answers, strict=True):
-        assert isinstance(answer, Response)
-        assert answer.id == id
-        assert answer.outputs[0].array.tolist() == [2, 4]
+    model.answer()
+    assert [await each for each in tasks[1:]] == [(2, LATER)] * 2  # it waits still, as far as is noted
 
 
 @pytest.mark.parametrize("count", [1, LARGE // 8 + 1])
@@ -120,9 +115,9 @@ async def test_what_is_passed_by(request_: Request) -> None:
     model = Model(holds=True)
     tasks = [await model.begin(request_) for _ in range(2)]
     assert len(model.calls) == 2
-    for each in tasks:
-        each.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    for at in range(2):
+        model.calls[at][1].set_result(True)
+    await asyncio.gather(*tasks)
 
 
 async def test_calls_that_must_not_be_repeated_are_passed_by() -> None:
@@ -152,8 +147,8 @@ async def test_a_thousand_equal_requests_are_one_call() -> None:
     model = Model(holds=True)
     tasks = [asyncio.ensure_future(model.handler(infer(1, id=str(each)))) for each in range(1000)]
     await settle()
-    [(request, answer)] = model.calls
-    answer.set_result(doubled(request))
+    assert len(model.calls) == 1
+    model.answer()
     answers = await asyncio.gather(*tasks)
     assert [each.id for each in answers if isinstance(each, Response)] == list(map(str, range(1000)))
     shown = model.cache.status()
@@ -166,9 +161,8 @@ async def test_the_call_goes_on_for_those_who_stay(leaves: int) -> None:
     tasks = [await model.begin(infer(1)) for _ in range(3)]
     tasks[leaves].cancel()
     await settle()
-    [(request, answer)] = model.calls
-    assert not model.cancelled
-    answer.set_result(doubled(request))
+    assert (len(model.calls), model.cancelled) == (1, 0)
+    model.answer()
     found = await asyncio.gather(*tasks, return_exceptions=True)
     assert [isinstance(each, Response) for each in found] == [at != leaves for at in range(3)]
 
@@ -180,9 +174,8 @@ async def test_the_call_ends_when_nobody_waits_and_who_comes_then_begins_another
         each.cancel()
     third = asyncio.ensure_future(model.handler(infer(1)))
     await settle()
-    assert model.cancelled == 1
-    assert len(model.calls) == 2
-    model.calls[1][1].set_result(doubled(infer(1)))
+    assert (len(model.calls), model.cancelled) == (2, 1)
+    model.answer(1)
     assert isinstance(await third, Response)
 
 
@@ -201,10 +194,11 @@ async def test_a_cancel_at_any_await_leaves_nothing_behind(steps: int) -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_an_error_goes_to_all_and_is_not_kept() -> None:
+@pytest.mark.parametrize("reason", [Reason.NOT_READY, Reason.TIMEOUT], ids=["not ready", "a deadline of no client"])
+async def test_an_error_goes_to_all_and_is_not_kept(reason: Reason) -> None:
     model = Model(holds=True)
     tasks = [await model.begin(infer(1)) for _ in range(3)]
-    model.calls[0][1].set_exception(refusal(Reason.NOT_READY, "not now"))
+    model.calls[0][1].set_exception(refusal(reason, "not now"))
     found = await asyncio.gather(*tasks, return_exceptions=True)
     assert [str(each) for each in found] == ["not now"] * 3
     assert len({id(each) for each in found}) == 3
@@ -223,17 +217,8 @@ async def test_when_the_deadline_of_the_first_is_over_the_next_one_leads() -> No
         await first
     await settle()
     assert [each.deadline for each, _ in model.calls] == [now, now + 60]
-    model.calls[1][1].set_result(doubled(infer(1)))
+    model.answer(1)
     assert all(isinstance(each, Response) for each in await asyncio.gather(*others))
-
-
-async def test_a_deadline_that_is_not_the_first_ones_is_an_error_for_all() -> None:
-    model = Model(holds=True)
-    tasks = [await model.begin(infer(1)) for _ in range(2)]
-    model.calls[0][1].set_exception(GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, "too slow"))
-    found = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [str(each) for each in found] == ["too slow"] * 2
-    assert len(model.calls) == 1
 
 
 @pytest.mark.parametrize("reason", [Reason.RATE_LIMITED, Reason.PERMISSION_DENIED, Reason.UNAUTHENTICATED])
@@ -246,7 +231,7 @@ async def test_what_is_refused_to_one_client_is_not_refused_to_those_who_wait_wi
     refused = await asyncio.gather(first, same, return_exceptions=True)
     assert [str(each) for each in refused] == ["'a' may not"] * 2
     await settle()
-    model.calls[1][1].set_result(doubled(infer(1)))
+    model.answer(1)
     assert isinstance(await other, Response)
 
 
@@ -258,15 +243,15 @@ async def test_nothing_of_the_old_models_is_kept() -> None:
     model.models_changed()
     late = await model.begin(infer(2))
     assert len(model.calls) == 3  # the new request does not wait for the old model's answer
-    model.calls[1][1].set_result(doubled(infer(2)))
+    model.answer(1)
     await early
     assert not len(model.cache.store)
-    model.calls[2][1].set_result(doubled(infer(2)))
+    model.answer(2)
     await late
     assert len(model.cache.store) == 1
 
 
-async def test_answers_end_with_their_age(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_end_with_their_age() -> None:
     clock = Clock()
     model = Model(seconds=10)
     model.cache.store._clock = clock

@@ -1,6 +1,5 @@
 """A gateway with a cache in front of an UM-Bridge server: clients of every protocol share its answers."""
 
-import asyncio
 import json
 from contextlib import AbstractAsyncContextManager
 
@@ -12,7 +11,7 @@ from gateway.config import Config, ConfigError
 from gateway.core.messages import Message
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
-from tests.paused_server import port_of
+from tests.paused_server import ask, http, port_of
 from tests.running_gateway import config_of, running_gateway
 
 CONFIG = """
@@ -52,14 +51,9 @@ def at(gateway: Gateway, listener: str) -> str:
 
 async def posted(gateway: Gateway, path: str, body: object) -> tuple[str, bytes]:
     """The header `gateway-cache` and the body of the reply."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["http"].address))
-    text = json.dumps(body).encode()
-    writer.write(
-        b"POST %b HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(text))
-    )
-    writer.write(text)
-    head, _, reply = (await reader.read()).partition(b"\r\n\r\n")
-    writer.close()
+    request = http(f"POST {path} HTTP/1.1\r\nConnection: close".encode(), json.dumps(body).encode())
+    address = gateway.state.listeners["http"].address
+    head, _, reply = (await ask(port_of(address), request)).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 "), (head, reply)
     found = [line.partition(": ")[2] for line in head.decode().split("\r\n") if line.startswith("gateway-cache: ")]
     return "".join(found), reply
@@ -71,6 +65,11 @@ def v2(*rows: list[float], id: str = "i") -> dict[str, object]:
 
 
 INFER = "/v2/models/posterior/infer"
+CLIENTS = {
+    "v2-grpc": "grpc", "grps-grpc": "grpc", "grps-rest": "http", "grps-brpc": "brpc", "mip": "mip", "graphpipe": "http",
+    "v1-rest": "http",
+}  # fmt: skip
+"""The listeners of further protocols."""
 
 
 async def test_clients_of_all_protocols_share_answers() -> None:
@@ -82,18 +81,7 @@ async def test_clients_of_all_protocols_share_answers() -> None:
         assert json.loads(reply)["id"] == "mine"
         assert json.loads(reply)["outputs"][0]["data"] == [-5.0]
         assert counts(gateway) == (1, 1)
-        for number, (protocol, listener) in enumerate(
-            [
-                ("v2-grpc", "grpc"),
-                ("grps-grpc", "grpc"),
-                ("grps-rest", "http"),
-                ("grps-brpc", "brpc"),
-                ("mip", "mip"),
-                ("graphpipe", "http"),
-                ("v1-rest", "http"),
-            ],
-            2,
-        ):
+        for number, (protocol, listener) in enumerate(CLIENTS.items(), 2):
             path = "/graphpipe/posterior" if protocol == "graphpipe" else ""
             async with AsyncClient(f"{protocol}://{at(gateway, listener)}{path}") as client:
                 outputs = await client.infer("posterior", np.array([[1.0, 2.0]]))
@@ -136,9 +124,8 @@ async def test_a_reload_keeps_answers_where_nothing_has_changed() -> None:
         assert (await posted(gateway, INFER, v2([1.0, 2.0])))[0].startswith("hit")
         await gateway.reload(config(port, age=60))
         assert (await posted(gateway, INFER, v2([1.0, 2.0])))[0] == "miss"
-        gateway.state.assembly.backends["science"].endpoints[
-            0
-        ].changed()  # as when an endpoint that was down answers again
+        [endpoint] = gateway.state.assembly.backends["science"].endpoints
+        endpoint.changed()  # as when it was down and answers again
         assert (await posted(gateway, INFER, v2([1.0, 2.0])))[0] == "miss"
 
 

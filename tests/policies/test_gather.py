@@ -70,6 +70,16 @@ class Model:
     def rows(self) -> list[int]:
         return [each.inputs[0].shape[0] for each in self.calls]
 
+    async def answers(self, calls: list["asyncio.Task[Answer]"]) -> list[Answer]:
+        """Those of `calls`, from the model that is let go now."""
+        self.open.set()
+        return await asyncio.gather(*calls)
+
+    async def outcomes(self, calls: list["asyncio.Task[Answer]"]) -> list[Answer | BaseException]:
+        """As `answers`, with the errors of calls that fail."""
+        self.open.set()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
     async def __call__(self, request: Request) -> Answer:
         if request.operation is not Operation.INFER:
             return True
@@ -116,6 +126,12 @@ class Place:
         return self
 
 
+async def known(compute: Callable[[Request], Response] = doubled, **keys: Any) -> tuple[Model, Place]:
+    """A model that has answered once, and `gather` with these keys before it."""
+    model = Model(compute)
+    return model, await Place(model, **keys).known(model)
+
+
 async def sent(place: Place, *requests: Request) -> list["asyncio.Task[Answer]"]:
     """The calls, which have all begun."""
     calls = [asyncio.ensure_future(place.handler(each)) for each in requests]
@@ -131,20 +147,17 @@ async def no_tasks_are_left() -> Any:
 
 
 async def test_requests_that_come_while_one_is_computed_are_sent_as_one_and_split() -> None:
-    model = Model()
-    place = await Place(model).known(model)
+    model, place = await known()
     calls = await sent(place, first := point(1), point(2), point(3, 4), point(5))
     assert model.calls == [first]
     assert model.calls[0] is first  # sent as it came
-    model.open.set()
-    assert [numbers(each) for each in await asyncio.gather(*calls)] == [[2], [4], [6, 8], [10]]
+    assert [numbers(each) for each in await model.answers(calls)] == [[2], [4], [6, 8], [10]]
     assert model.rows == [1, 4]
     assert place.counts.shown()["saved_calls"] == 2
 
 
 async def test_a_client_alone_never_waits() -> None:
-    model = Model()
-    place = await Place(model).known(model)
+    model, place = await known()
     model.open.set()
     for number in range(3):
         assert numbers(await place.handler(point(number))) == [2 * number]
@@ -152,14 +165,11 @@ async def test_a_client_alone_never_waits() -> None:
 
 
 async def test_those_that_wait_are_sent_when_they_have_enough_rows_and_never_more() -> None:
-    model = Model()
-    place = await Place(model, rows=4).known(model)
-    calls = await sent(
-        place, *(point(*[each] * (1 + each % 3)) for each in range(20)), point(1, 2, 3, 4), point(*"1" * 9)
-    )
+    model, place = await known(rows=4)
+    small = [point(*[each] * (1 + each % 3)) for each in range(20)]
+    calls = await sent(place, *small, point(1, 2, 3, 4), point(*"1" * 9))
     assert len(model.calls) > 4
-    model.open.set()
-    await asyncio.gather(*calls)
+    await model.answers(calls)
     assert max(model.rows[:-2]) <= 4 or set(model.rows) <= {1, 2, 3, 4, 9}
     assert sorted(each for each in model.rows if each > 4) == [9]  # as it came
 
@@ -178,8 +188,7 @@ async def test_the_first_waits_no_longer_than_wait() -> None:
     calls = await sent(place, point(1), point(2), point(3))
     await asyncio.wait_for(second.wait(), LONG)
     assert model.rows == [1, 2]
-    model.open.set()
-    await asyncio.gather(*calls)
+    await model.answers(calls)
 
 
 DIFFERENT = [
@@ -197,15 +206,13 @@ DIFFERENT = [
 
 
 async def test_only_requests_of_one_kind_are_joined() -> None:
-    model = Model()
-    place = await Place(model).known(model)
+    model, place = await known()
     keys = {joining.key_of(each, ("authorization",)) for each in (point(1), *DIFFERENT)}
     assert len(keys) == len(DIFFERENT) + 1
     assert joining.key_of(point(1, id="a", peer="1:2"), ()) == joining.key_of(point(2), ())
     calls = await sent(place, point(1), *DIFFERENT[2:], point(3), point(4))
     assert model.rows == [1] * (len(DIFFERENT) - 1)
-    model.open.set()
-    await asyncio.gather(*calls)
+    await model.answers(calls)
     assert model.rows[-1] == 2
 
 
@@ -238,22 +245,8 @@ async def test_streams_go_their_way() -> None:
     assert wrap_stream(stream, Settings(), PolicyContext("")) is stream
 
 
-@pytest.mark.parametrize(("keys", "is_gathered"), [({}, False), ({"models": ["m"]}, True), ({"models": ["n*"]}, False)])
-async def test_a_model_without_a_batch_dimension_is_gathered_only_if_it_is_named(
-    keys: dict[str, Any], is_gathered: bool
-) -> None:
-    model = Model()
-    vector = Signature((TensorSpec("x", Datatype.FP64, (-1,)),), (TensorSpec("y", Datatype.FP64, (-1,)),))
-    place = await Place(model, signature=vector, **keys).known(model)
-    calls = await sent(place, point(1), point(2), point(3))
-    assert len(model.calls) == (1 if is_gathered else 3)
-    model.open.set()
-    await asyncio.gather(*calls)
-
-
 async def test_a_model_is_asked_about_once_after_it_answered() -> None:
-    model = Model()
-    place = await Place(model).known(model)
+    model, place = await known()
     assert place.asked == 1
     model.open.set()
     with pytest.raises(GatewayError):
@@ -267,10 +260,15 @@ async def test_a_model_is_asked_about_once_after_it_answered() -> None:
     assert place.asked == 2
 
 
-@pytest.mark.parametrize("most", [0, None])
+VECTORS = Signature((TensorSpec("x", Datatype.FP64, (-1,)),), (TensorSpec("y", Datatype.FP64, (-1,)),))
+
+
+@pytest.mark.parametrize(
+    "told", [{"most": 0}, {"most": None}, {"signature": VECTORS}], ids=["no batches", "no sizes", "no batch dimension"]
+)
 @pytest.mark.parametrize(("keys", "is_gathered"), [({}, False), ({"models": ["m"]}, True), ({"models": ["n*"]}, False)])
 async def test_points_that_may_be_computed_together_are_joined_only_if_the_model_is_named(
-    keys: dict[str, Any], is_gathered: bool, most: int | None
+    keys: dict[str, Any], is_gathered: bool, told: dict[str, Any]
 ) -> None:
     """A shape of [-1, -1] may be that of a batch, or of a set of points."""
 
@@ -278,13 +276,11 @@ async def test_points_that_may_be_computed_together_are_joined_only_if_the_model
         points = request.inputs[0].array
         return Response((tensor("y", points - points.mean(axis=0)),))
 
-    model = Model(doubled if is_gathered else centred)
-    place = await Place(model, most=most, **keys).known(model)
+    model, place = await known(doubled if is_gathered else centred, **told, **keys)
     calls = await sent(place, point(1), point(2), point(3))
     assert len(model.calls) == (1 if is_gathered else 3)
-    model.open.set()
-    expected = [2.0, 4.0, 6.0] if is_gathered else [0.0, 0.0, 0.0]
-    assert [numbers(await each)[0] for each in calls] == expected
+    expected = [[2], [4], [6]] if is_gathered else [[0], [0], [0]]
+    assert [numbers(each) for each in await model.answers(calls)] == expected
 
 
 async def test_rows_of_a_protocol_whose_points_are_single_are_joined() -> None:
@@ -294,16 +290,12 @@ async def test_rows_of_a_protocol_whose_points_are_single_are_joined() -> None:
     await place.known(model)
     calls = await sent(place, point(1), point(2), point(3))
     assert len(model.calls) == 1
-    model.open.set()
-    await asyncio.gather(*calls)
+    await model.answers(calls)
 
 
 async def test_the_batch_size_that_the_server_tells_bounds_the_batch() -> None:
-    model = Model()
-    place = await Place(model, most=2).known(model)
-    calls = await sent(place, *map(point, range(7)))
-    model.open.set()
-    await asyncio.gather(*calls)
+    model, place = await known(most=2)
+    await model.answers(await sent(place, *map(point, range(7))))
     assert model.rows == [1, 2, 2, 2]
 
 
@@ -338,8 +330,7 @@ class Asked:
         self.model.calls.clear()
         self.model.open.clear()
         replies = await sent(place, point(1), point(2), point(3))
-        self.model.open.set()
-        assert [numbers(await each) for each in replies] == [[2], [4], [6]]
+        assert [numbers(each) for each in await self.model.answers(replies)] == [[2], [4], [6]]
         return len(self.model.calls)
 
 
@@ -366,16 +357,10 @@ async def test_a_server_that_fails_to_tell_its_batch_size_is_asked_again_before_
     assert await asked.calls(place) == 2
 
 
-REFUSED = [
-    Reason.UNSUPPORTED,
-    Reason.MODEL_NOT_FOUND,
-    Reason.INVALID_INPUT,
-    Reason.PERMISSION_DENIED,
-    Reason.MODEL_ERROR,
-]
-
-
-@pytest.mark.parametrize("reason", REFUSED)
+@pytest.mark.parametrize(
+    "reason",
+    [Reason.UNSUPPORTED, Reason.MODEL_NOT_FOUND, Reason.INVALID_INPUT, Reason.PERMISSION_DENIED, Reason.MODEL_ERROR],
+)
 @pytest.mark.parametrize(("keys", "calls"), [({}, 3), ({"models": ["m"]}, 2)])
 async def test_a_server_without_configurations_tells_no_batch_size(
     reason: Reason, keys: dict[str, Any], calls: int
@@ -436,25 +421,20 @@ def unequal(request: Request) -> Response:
 async def test_a_response_that_cannot_be_split_is_asked_for_again_one_by_one(
     compute: Callable[[Request], Response],
 ) -> None:
-    model = Model(compute)
-    place = await Place(model).known(model)
+    model, place = await known(compute)
     calls = await sent(place, point(1), point(2), point(3))
-    model.open.set()
-    assert [numbers(each) for each in await asyncio.gather(*calls)] == [[2], [4], [6]]
+    assert [numbers(each) for each in await model.answers(calls)] == [[2], [4], [6]]
     assert model.rows == [1, 2, 1, 1]
-    calls = await sent(place, *map(point, (4, 5, 6)))
-    await asyncio.gather(*calls)
+    await model.answers(await sent(place, *map(point, (4, 5, 6))))
     assert model.rows[4:] == [1, 1, 1]  # not gathered for a while
     assert place.counts.unsplittable == 1
 
 
 @pytest.mark.parametrize("compute", [short, long, nothing])
 async def test_without_safe_such_a_response_is_an_error_for_all(compute: Callable[[Request], Response]) -> None:
-    model = Model(compute)
-    place = await Place(model, safe=False).known(model)
+    model, place = await known(compute, safe=False)
     calls = await sent(place, point(1), point(2), point(3))
-    model.open.set()
-    first, *others = await asyncio.gather(*calls, return_exceptions=True)
+    first, *others = await model.outcomes(calls)
     assert isinstance(first, Response)
     for error in others:
         assert isinstance(error, GatewayError)
@@ -465,61 +445,50 @@ async def test_without_safe_such_a_response_is_an_error_for_all(compute: Callabl
 
 @pytest.mark.parametrize("compute", [scalar, unequal])
 async def test_outputs_that_nobody_asked_for_do_no_harm(compute: Callable[[Request], Response]) -> None:
-    model = Model(compute)
-    place = await Place(model).known(model)
+    model, place = await known(compute)
     wanted = (RequestedOutput("y"),)
     calls = await sent(place, *(replace(point(each), outputs=wanted) for each in (1, 2, 3)))
-    model.open.set()
-    _, *joined = await asyncio.gather(*calls)
+    _, *joined = await model.answers(calls)
     assert [numbers(each) for each in joined] == [[4], [6]]
     assert model.rows == [1, 2]
 
 
 async def test_a_bad_row_among_63_harms_nobody() -> None:
-    model = Model()
-    place = await Place(model).known(model)
+    model, place = await known()
     requests = [point(-1 if each == 40 else each, peer=f"10.0.0.{each}:1") for each in range(64)]
     calls = await sent(place, point(0), *requests)
-    model.open.set()
-    _, *answers = await asyncio.gather(*calls, return_exceptions=True)
+    _, *answers = await model.outcomes(calls)
     bad = answers.pop(40)
     assert isinstance(bad, GatewayError)
     assert bad.message == "a number is below 0"
-    assert [numbers(each) for each in answers if isinstance(each, Response)] == [
-        [2 * each] for each in range(64) if each != 40
-    ]
+    expected = [[2 * each] for each in range(64) if each != 40]
+    assert [numbers(each) for each in answers if isinstance(each, Response)] == expected
     assert len(model.calls) == 2 + 2 * 6
     await settle()
     model.calls.clear()  # its client is gathered apart now, and the others together
     model.open.clear()
-    calls = await sent(place, *requests)
-    model.open.set()
-    await asyncio.gather(*calls, return_exceptions=True)
+    await model.outcomes(await sent(place, *requests))
     assert sorted(model.rows) == [1, 1, 62]
 
 
 async def test_without_safe_all_get_the_error_and_the_model_no_batch_for_a_while() -> None:
-    model = Model()
-    place = await Place(model, safe=False).known(model)
+    model, place = await known(safe=False)
     calls = await sent(place, point(1), point(2), point(-3))
-    model.open.set()
-    _, *errors = await asyncio.gather(*calls, return_exceptions=True)
+    _, *errors = await model.outcomes(calls)
     text = "a number is below 0 (a batch of 2 requests; set `safe: true` on the backend to find the failing requests)"
     assert [str(each) for each in errors] == [text, text]
     assert errors[0] is not errors[1]
     assert model.rows == [1, 2]
-    await asyncio.gather(*await sent(place, *map(point, (1, 2, 3))))
+    await model.answers(await sent(place, *map(point, (1, 2, 3))))
     assert model.rows[2:] == [1, 1, 1]
     place.clock.now = gather.SECONDS_PAUSED
     model.open.clear()
-    calls = await sent(place, *map(point, (1, 2, 3)))
-    model.open.set()
-    await asyncio.gather(*calls)
+    await model.answers(await sent(place, *map(point, (1, 2, 3))))
     assert model.rows[5:] == [1, 2]
 
 
-async def failures(place: Place, model: Model, error: GatewayError, *requests: Request) -> list[GatewayError]:
-    """The errors of a batch of `requests` to a server that answers batches with `error`."""
+async def failures(error: GatewayError, *requests: Request) -> list[GatewayError]:
+    """The errors of a batch of `requests` to an unsafe server that answers batches with `error`."""
 
     def fails(request: Request) -> Response:
         if request.inputs[0].shape[0] == 1:
@@ -527,11 +496,9 @@ async def failures(place: Place, model: Model, error: GatewayError, *requests: R
         error.endpoint = "10.0.0.9:1"
         raise error
 
-    model.compute = fails
-    first, *calls = await sent(place, replace(requests[0]), *requests)
-    model.open.set()
-    await first
-    found = await asyncio.gather(*calls, return_exceptions=True)
+    model, place = await known(fails, safe=False, by="none")
+    first, *found = await model.outcomes(await sent(place, replace(requests[0]), *requests))
+    assert isinstance(first, Response)
     assert all(isinstance(each, GatewayError) for each in found)
     return found  # type: ignore[return-value]
 
@@ -541,9 +508,7 @@ async def test_principals_do_not_see_what_a_server_says_of_their_batch(
     error: GatewayError, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Servers quote their inputs in errors: those of one principal are nothing for another one."""
-    model = Model()
-    place = await Place(model, safe=False, by="none").known(model)
-    found = await failures(place, model, error, point(42, principal=Principal("a")), point(2, principal=Principal("b")))
+    found = await failures(error, point(42, principal=Principal("a")), point(2, principal=Principal("b")))
     assert {each.status for each in found} == {error.status}
     for each in found:
         assert "42" not in each.message
@@ -554,40 +519,30 @@ async def test_principals_do_not_see_what_a_server_says_of_their_batch(
 
 @pytest.mark.parametrize("names", [("a", "a"), (None, None)])
 async def test_one_principal_sees_what_a_server_says_of_its_batch(names: tuple[str | None, str | None]) -> None:
-    model = Model()
-    place = await Place(model, safe=False, by="none").known(model)
     who = [None if name is None else Principal(name) for name in names]
-    error = refusal(Reason.MODEL_ERROR, "bad: 42")
-    found = await failures(place, model, error, *(point(2, principal=each) for each in who))
+    found = await failures(refusal(Reason.MODEL_ERROR, "bad: 42"), *(point(2, principal=each) for each in who))
     assert all(each.message.startswith("bad: 42 (a batch of 2 requests") for each in found)
 
 
 @pytest.mark.parametrize("reason", [Reason.UNREACHABLE, Reason.TIMEOUT])
 async def test_all_principals_see_why_a_server_cannot_be_reached(reason: Reason) -> None:
-    model = Model()
-    place = await Place(model, safe=False, by="none").known(model)
     error = TransportError(reason.status, reason, "it is away", sent=True)
-    found = await failures(place, model, error, *(point(2, principal=Principal(name)) for name in "ab"))
+    found = await failures(error, *(point(2, principal=Principal(name)) for name in "ab"))
     assert all(each.message.startswith("it is away (a batch") for each in found)
 
 
 async def test_what_a_server_printed_is_nothing_for_several_principals() -> None:
-    model = Model()
-    place = await Place(model, safe=False, by="none").known(model)
     error = DetailedError(Status.UNAVAILABLE, Reason.UNREACHABLE, "it ended", "row 42", sent=True)
-    found = await failures(place, model, error, *(point(2, principal=Principal(name)) for name in "ab"))
+    found = await failures(error, *(point(2, principal=Principal(name)) for name in "ab"))
     assert not any("42" in each.message for each in found)
 
 
 async def test_bad_rows_cannot_multiply_the_calls() -> None:
-    model = Model()
-    place = await Place(model).known(model)
+    model, place = await known()
     seen = 0
     for _ in range(30):
         model.open.clear()
-        calls = await sent(place, *(point(-1, peer="10.0.0.1:1") for _ in range(64)))
-        model.open.set()
-        await asyncio.gather(*calls, return_exceptions=True)
+        await model.outcomes(await sent(place, *(point(-1, peer="10.0.0.1:1") for _ in range(64))))
         seen += 64
     assert place.counts.further <= gather.SHARE * seen + gather.LEAST + 64
     assert len(model.calls) <= (1 + gather.SHARE) * seen + gather.LEAST + 64
@@ -599,13 +554,11 @@ async def test_a_batch_that_was_too_large_makes_later_ones_smaller() -> None:
             raise refusal(Reason.INVALID_INPUT, "batch-size must be <= 4")
         return doubled(request)
 
-    model = Model(up_to_4)
-    place = await Place(model).known(model)
+    model, place = await known(up_to_4)
     for _ in range(2):
         model.open.clear()
         calls = await sent(place, *map(point, range(17)))
-        model.open.set()
-        assert [numbers(each) for each in await asyncio.gather(*calls)] == [[2 * each] for each in range(17)]
+        assert [numbers(each) for each in await model.answers(calls)] == [[2 * each] for each in range(17)]
         await settle()
     assert model.rows == [1, 16, 8, 8, 4, 4, 4, 4, 1, 4, 4, 4, 4]
 
@@ -618,16 +571,13 @@ async def test_a_batch_that_was_too_large_makes_later_ones_smaller() -> None:
     ],
 )
 async def test_an_error_that_is_no_rows_fault_is_that_of_all(error: GatewayError) -> None:
-    model = Model()
-    place = await Place(model).known(model)
+    model, place = await known()
 
     def fails(request: Request) -> Response:
         raise error
 
     model.compute = fails
-    calls = await sent(place, *map(point, range(4)))
-    model.open.set()
-    _, *errors = await asyncio.gather(*calls, return_exceptions=True)
+    _, *errors = await model.outcomes(await sent(place, *map(point, range(4))))
     assert [str(each) for each in errors] == ["away (a batch of 3 requests)"] * 3
     assert [getattr(each, "sent", None) for each in errors] == [getattr(error, "sent", None)] * 3
     assert [getattr(each, "retry_after", None) for each in errors] == [error.retry_after] * 3
@@ -638,21 +588,18 @@ async def test_an_error_that_is_no_rows_fault_is_that_of_all(error: GatewayError
 
 
 async def test_a_cancelled_request_is_taken_out_before_the_batch_is_sent() -> None:
-    model = Model()
-    place = await Place(model).known(model)
+    model, place = await known()
     calls = await sent(place, *map(point, range(4)))
     calls[2].cancel()
     await settle()
-    model.open.set()
-    answers = await asyncio.gather(*calls, return_exceptions=True)
+    answers = await model.outcomes(calls)
     assert isinstance(answers.pop(2), asyncio.CancelledError)
     assert [numbers(each) for each in answers if isinstance(each, Response)] == [[0], [2], [6]]
     assert model.calls[1].inputs[0].array[:, 0].tolist() == [1, 3]
 
 
 async def test_while_a_batch_is_computed_the_others_go_on_and_with_the_last_it_is_cancelled() -> None:
-    model = Model()
-    place = await Place(model, rows=3).known(model)
+    model, place = await known(rows=3)
     calls = await sent(place, *map(point, range(7)))
     assert model.rows == [1, 3, 3]
     calls[1].cancel()
@@ -660,15 +607,13 @@ async def test_while_a_batch_is_computed_the_others_go_on_and_with_the_last_it_i
         each.cancel()
     await settle()
     assert model.ended == 1  # the batch whose clients have all left
-    model.open.set()
-    answers = await asyncio.gather(*calls, return_exceptions=True)
+    answers = await model.outcomes(calls)
     assert [numbers(each) for each in answers if isinstance(each, Response)] == [[0], [4], [6]]
 
 
 @pytest.mark.parametrize("steps", range(14))
 async def test_a_cancel_at_any_moment_leaves_nothing_behind(steps: int) -> None:
-    model = Model()
-    place = await Place(model).known(model)
+    model, place = await known()
     calls = [asyncio.ensure_future(place.handler(point(-each, peer=f"{each}:1"))) for each in range(6)]
     await settle()
     model.open.set()
@@ -683,16 +628,14 @@ async def test_a_cancel_at_any_moment_leaves_nothing_behind(steps: int) -> None:
 
 
 async def test_a_deadline_ends_its_request_alone_and_the_batch_has_the_latest() -> None:
-    model = Model()
-    place = await Place(model).known(model)
+    model, place = await known()
     now = asyncio.get_running_loop().time()
     calls = await sent(place, point(1), point(2, deadline=now + 0.01), point(3, deadline=now + 100))
     with pytest.raises(GatewayError) as error:
         await calls[1]
     assert (error.value.status, getattr(error.value, "sent", None)) == (Status.DEADLINE_EXCEEDED, False)
     calls += await sent(place, point(4, deadline=now + 200))
-    model.open.set()
-    assert [numbers(await each) for each in (calls[0], calls[2], calls[3])] == [[2], [6], [8]]
+    assert [numbers(each) for each in await model.answers([calls[0], *calls[2:]])] == [[2], [6], [8]]
     assert model.calls[1].deadline == now + 200
     assert model.rows == [1, 2]
 
@@ -751,8 +694,7 @@ async def test_a_deadline_while_the_batch_waits_tells_the_wait_and_whether_the_b
 
 
 async def test_a_hung_backend_holds_nobody_beyond_its_deadline() -> None:
-    model = Model()
-    place = await Place(model, rows=2).known(model)
+    model, place = await known(rows=2)
     deadline = asyncio.get_running_loop().time() + 0.01
     calls = await sent(place, *(point(each, deadline=deadline) for each in range(1, 5)))
     calls[0].cancel()  # the one that was sent as it came: the endpoint keeps its deadline
@@ -763,43 +705,31 @@ async def test_a_hung_backend_holds_nobody_beyond_its_deadline() -> None:
 
 
 async def test_1000_clients_get_their_own_answers() -> None:
-    model = Model()
-    place = await Place(model).known(model)
+    model, place = await known()
     calls = await sent(place, *(point(each, peer=f"10.0.{each // 250}.{each % 250}:1") for each in range(1000)))
-    model.open.set()
-    assert [numbers(each) for each in await asyncio.gather(*calls)] == [[2 * each] for each in range(1000)]
+    assert [numbers(each) for each in await model.answers(calls)] == [[2 * each] for each in range(1000)]
     assert max(model.rows) == 64
     assert len(model.calls) == 1 + 16
 
 
 @pytest.mark.parametrize(("by", "firsts"), [("none", 1), ("client", 2), ("principal", 3), ("auto", 3)])
 async def test_by_says_whose_requests_are_joined(by: str, firsts: int) -> None:
-    def named(name: str) -> Principal:
-        return Principal(name)
-
-    model = Model()
-    place = await Place(model, by=by).known(model)
-    a, b, c = (named(each) for each in "abc")
+    model, place = await known(by=by)
+    a, b, c = (Principal(each) for each in "abc")
     all_ = [("1:1", a), ("1:2", b), ("2:1", c), ("2:2", c)]
-    calls = await sent(place, *(point(1, peer=peer, principal=who) for peer, who in 2 * all_))
-    model.open.set()
-    await asyncio.gather(*calls)
+    await model.answers(await sent(place, *(point(1, peer=peer, principal=who) for peer, who in 2 * all_)))
     assert sum(model.rows[firsts:]) == 8 - firsts
     assert len(model.rows[firsts:]) == firsts
 
 
 async def test_by_default_clients_without_a_principal_are_joined_wherever_they_are() -> None:
-    model = Model()
-    place = await Place(model).known(model)
-    calls = await sent(place, *(point(1, peer=f"10.0.0.{each}:1") for each in range(5)))
-    model.open.set()
-    await asyncio.gather(*calls)
+    model, place = await known()
+    await model.answers(await sent(place, *(point(1, peer=f"10.0.0.{each}:1") for each in range(5))))
     assert model.rows == [1, 4]
 
 
 async def test_the_records_of_all_requests_tell_of_the_batch() -> None:
-    model = Model()
-    place = await Place(model).known(model)
+    model, place = await known()
     records = [made((), str(each), "l", "v2-rest", "", 0.0, 0) for each in range(3)]
     records[1].events = []
 
@@ -809,9 +739,7 @@ async def test_the_records_of_all_requests_tell_of_the_batch() -> None:
         return doubled(request)
 
     model.compute = noted
-    calls = await sent(place, *(point(1, record=each) for each in records))
-    model.open.set()
-    await asyncio.gather(*calls)
+    await model.answers(await sent(place, *(point(1, record=each) for each in records)))
     assert [(each.endpoint, each.tries) for each in records] == [("here", 1)] * 3
     [span] = records[1].events
     assert span.name == "gather"

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, not_found, refusal
 from gateway.core.forwarding import add_forwarded_headers
+from gateway.core.frozen import replace
 from gateway.core.messages import Headers, Message
 from gateway.core.models import Signature
 from gateway.core.operations import Operation
@@ -37,13 +38,14 @@ REQUEST = Request(Operation.INFER, "m", inputs=(tensor("x", np.zeros(4)),))
 
 
 class Server:
-    """A Handler that keeps what it gets, and answers with `answer` or raises it, once `open` is set."""
+    """A Handler that keeps what it gets, and answers with `answer` or raises it, if it `hangs` once `open` is set."""
 
-    def __init__(self, answer: Answer | Exception = ONE) -> None:
+    def __init__(self, answer: Answer | Exception = ONE, *, hangs: bool = False) -> None:
         self.answer = answer
         self.asked: list[Request] = []
         self.open = asyncio.Event()
-        self.open.set()
+        if not hangs:
+            self.open.set()
 
     async def __call__(self, request: Request) -> Answer:
         self.asked.append(request)
@@ -67,6 +69,14 @@ def settings(**keys: object) -> Settings:
     return Settings.model_validate({"backend": "next", "sample": 1, **keys})
 
 
+async def compared(other: Server, request: Request = REQUEST, **keys: object) -> Mirror:
+    """A mirror at `other` that has seen one request, whose client got its answer."""
+    handler, found = mirrored(Server(), other, settings(**keys))
+    assert await handler(request) is ONE
+    await found.ended()
+    return found
+
+
 async def test_the_client_has_its_answer_before_the_mirror_is_asked() -> None:
     main, other = Server(), Server()
     handler, found = mirrored(main, other, settings())
@@ -79,18 +89,12 @@ async def test_the_client_has_its_answer_before_the_mirror_is_asked() -> None:
 
 async def test_answers_within_the_tolerance_are_equal() -> None:
     for tolerance, outcome in (({"rtol": 1e-6}, "equal"), ({"rtol": 1e-7}, "different"), ({}, "different")):
-        handler, found = mirrored(Server(ONE), Server(NEAR), settings(tolerance=tolerance))
-        assert await handler(REQUEST) is ONE
-        await found.ended()
-        assert found.status()[outcome] == 1
+        assert (await compared(Server(NEAR), tolerance=tolerance)).status()[outcome] == 1
 
 
 async def test_a_difference_is_counted_logged_and_shown(caplog: pytest.LogCaptureFixture) -> None:
-    handler, found = mirrored(Server(ONE), Server(FAR), settings())
     record = records.made((), "the-id", "http", "v2-rest", "", 0.0, 0)
-    request = Request(Operation.INFER, "m", inputs=REQUEST.inputs, record=record)
-    assert await handler(request) is ONE
-    await found.ended()
+    found = await compared(Server(FAR), replace(REQUEST, record=record))
     text = "output 'y': 1 of 2 elements differ, at [1] 7.25, expected 2.0"
     text += " (largest distance: absolute 5.25, relative 2.62, ulp 8.16e+15)"
     line = "route-3 mirror: backend 'next' answers a request for model 'm' differently: "
@@ -106,10 +110,7 @@ async def test_a_difference_is_counted_logged_and_shown(caplog: pytest.LogCaptur
 
 
 async def test_no_value_is_told_if_none_may_be(caplog: pytest.LogCaptureFixture) -> None:
-    handler, found = mirrored(Server(ONE), Server(FAR), settings(values=0))
-    await handler(REQUEST)
-    await found.ended()
-    status: dict[str, Any] = dict(found.status())
+    status: dict[str, Any] = dict((await compared(Server(FAR), values=0)).status())
     assert status.pop("mean_seconds")
     assert status["last_differences"][0].pop("at")
     assert "7.25" not in caplog.text + str(status)
@@ -128,9 +129,8 @@ async def test_differences_are_logged_at_a_limited_rate_and_the_last_ones_kept(
 
 
 async def test_a_mirror_that_hangs_costs_a_bounded_number_of_calls(caplog: pytest.LogCaptureFixture) -> None:
-    main, other = Server(), Server()
-    other.open.clear()
-    handler, found = mirrored(main, other, settings(calls=3))
+    other = Server(hangs=True)
+    handler, found = mirrored(Server(), other, settings(calls=3))
     for _ in range(1000):
         assert await handler(REQUEST) is ONE
     await asyncio.sleep(0)
@@ -144,8 +144,7 @@ async def test_a_mirror_that_hangs_costs_a_bounded_number_of_calls(caplog: pytes
 
 
 async def test_a_mirror_that_hangs_holds_a_bounded_number_of_bytes() -> None:
-    other = Server()
-    other.open.clear()
+    other = Server(hangs=True)
     held = len(REQUEST.inputs[0].data) + len(ONE.outputs[0].data)
     handler, found = mirrored(Server(), other, settings(memory=2 * held + 1))
     for _ in range(5):
@@ -180,11 +179,7 @@ async def test_a_large_answer_of_the_mirror_counts_as_long_as_it_is_compared(mon
 
 
 async def test_a_call_that_takes_too_long_counts_as_failed(caplog: pytest.LogCaptureFixture) -> None:
-    other = Server()
-    other.open.clear()
-    handler, found = mirrored(Server(), other, settings(seconds=0.01))
-    assert await handler(REQUEST) is ONE
-    await found.ended()
+    found = await compared(Server(hangs=True), seconds=0.01)
     assert found.status()["failures"] == {"timeout": 1}
     assert "backend 'next' does not answer a mirrored request: no answer within 0.01 s (mirror.seconds)" in caplog.text
 
@@ -198,17 +193,13 @@ async def test_a_call_that_takes_too_long_counts_as_failed(caplog: pytest.LogCap
     ],
 )
 async def test_a_mirror_that_does_not_answer_counts_as_failed(error: GatewayError, reason: str) -> None:
-    handler, found = mirrored(Server(), Server(error), settings())
-    assert await handler(REQUEST) is ONE
-    await found.ended()
+    found = await compared(Server(error))
     assert (found.status()["failed"], found.status()["failures"]) == (1, {reason: 1})
     assert found.status()["different"] == 0
 
 
 async def test_an_unexpected_error_of_the_mirror_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    handler, found = mirrored(Server(), Server(ZeroDivisionError("oops")), settings())
-    assert await handler(REQUEST) is ONE
-    await found.ended()
+    found = await compared(Server(ZeroDivisionError("oops")))
     assert (found.status()["failures"], found.status()["different"]) == ({"internal": 1}, 0)
     assert "unexpected error" in caplog.text
 
@@ -242,9 +233,7 @@ async def test_calls_that_the_own_backend_did_not_answer_are_not_mirrored() -> N
 
 
 async def test_a_client_that_leaves_is_not_mirrored() -> None:
-    main, other = Server(), Server()
-    main.open.clear()
-    handler, found = mirrored(main, other, settings())
+    handler, found = mirrored(Server(hangs=True), Server(), settings())
     call = asyncio.ensure_future(handler(REQUEST))
     await asyncio.sleep(0)
     call.cancel()
@@ -276,9 +265,7 @@ async def test_what_is_no_call_of_its_own_is_not_mirrored(request_: Request) -> 
 @pytest.mark.parametrize("operation", [Operation.GRADIENT, Operation.APPLY_JACOBIAN, Operation.EXPLAIN])
 async def test_derivatives_and_explanations_are_mirrored(operation: Operation) -> None:
     other = Server()
-    handler, found = mirrored(Server(), other, settings())
-    await handler(Request(operation, "m"))
-    await found.ended()
+    await compared(other, Request(operation, "m"))
     assert [each.operation for each in other.asked] == [operation]
 
 
@@ -301,12 +288,9 @@ async def test_streams_are_not_mirrored() -> None:
 
 async def test_the_request_is_that_of_the_client_with_limits_of_its_own() -> None:
     other = Server()
-    handler, found = mirrored(Server(), other, settings(seconds=5))
-    loop = asyncio.get_running_loop()
-    before = loop.time()
-    sent = Request(Operation.INFER, "m", id="7", inputs=REQUEST.inputs, deadline=before + 0.001, peer="a:1")
-    await handler(sent)
-    await found.ended()
+    before = asyncio.get_running_loop().time()
+    sent = replace(REQUEST, id="7", deadline=before + 0.001, peer="a:1")
+    await compared(other, sent, seconds=5)
     [got] = other.asked
     assert (got.model, got.id, got.inputs, got.peer) == ("m", "7", sent.inputs, "a:1")
     assert got.deadline is not None
@@ -317,12 +301,9 @@ async def test_the_request_is_that_of_the_client_with_limits_of_its_own() -> Non
 
 async def test_the_bytes_of_the_client_s_message_are_not_kept() -> None:
     other = Server()
-    handler, found = mirrored(Server(), other, settings())
-    body = np.zeros(2**10, np.uint8)
-    message = Message("POST", "/v2/models/m/infer", parts=(body.data,))
-    sent = Request(Operation.INFER, "m", inputs=REQUEST.inputs, origin=message)
-    await handler(sent)
-    await found.ended()
+    message = Message("POST", "/v2/models/m/infer", parts=(np.zeros(2**10, np.uint8).data,))
+    sent = replace(REQUEST, origin=message)
+    await compared(other, sent)
     [got] = other.asked
     assert got.origin is not None
     assert (got.origin.path, got.origin.parts) == (message.path, ())
@@ -366,8 +347,7 @@ async def test_nobody_observes_the_mirrored_call() -> None:
 
 
 async def test_closing_waits_for_calls_on_their_way_and_begins_no_more() -> None:
-    other = Server()
-    other.open.clear()
+    other = Server(hangs=True)
     handler, found = mirrored(Server(), other, settings())
     await handler(REQUEST)
     await asyncio.sleep(0)
@@ -379,26 +359,6 @@ async def test_closing_waits_for_calls_on_their_way_and_begins_no_more() -> None
     assert found.status()["equal"] == 1
     assert await handler(REQUEST) is ONE
     assert found.status()["drops"] == {"stopping": 1}
-
-
-async def test_closing_without_time_cancels_what_is_on_its_way() -> None:
-    other = Server()
-    other.open.clear()
-    handler, found = mirrored(Server(), other, settings())
-    await handler(REQUEST)
-    await asyncio.sleep(0)
-    await found.close(0)
-    await asyncio.gather(*found._tasks, return_exceptions=True)
-    assert found.status()["drops"] == {"stopping": 1}
-    assert found.status()["in_flight"] == 0
-
-
-def test_equal_settings_go_on_with_the_counts_and_others_do_not() -> None:
-    before, same, other = Mirror(settings()), Mirror(settings()), Mirror(settings(sample=0.5))
-    before.counts.equal()
-    same.take_over(before, is_unchanged=False)
-    other.take_over(before, is_unchanged=False)
-    assert (same.status()["equal"], other.status()["equal"]) == (1, 0)
 
 
 def test_a_mirror_ends_with_the_configuration_that_has_it() -> None:
@@ -430,11 +390,9 @@ def test_the_other_backend_has_names_of_its_own() -> None:
         {"sample": 1.1},
         {"calls": 0},
         {"seconds": float("inf")},
-        {"tolerance": {"rtol": -1}},
         {"tolerance": {"ulp": 0.5}},
         {"tolerance": {"nan": "same"}},
         {"outputs": "order"},
-        {"bakend": "x"},
     ],
 )
 def test_wrong_keys_are_refused(keys: dict[str, object]) -> None:

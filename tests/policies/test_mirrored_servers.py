@@ -4,7 +4,7 @@ answers of the route's own backend, at once."""
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from gateway.config import Config
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
-from tests.paused_server import QUESTION, REPLY, held, http, port_of
+from tests.paused_server import QUESTION, REPLY, Held, held, http, port_of
 from tests.policies.states import mirrors
 from tests.running_gateway import config_of, running_gateway
 
@@ -30,30 +30,15 @@ HEAD = b"HTTP/1.1 200 OK"
 INFER = b"POST /v2/models/m/infer HTTP/1.1"
 
 
-class Peer:
-    """An HTTP server that answers every request with `answer`, after `open` is set, and keeps the heads."""
+class Peer(Held):
+    """An HTTP server that answers every request with `answer`, while `release` is set, and keeps the heads."""
 
     def __init__(self, answer: bytes) -> None:
+        super().__init__()
+        self.release.set()
         self.answer = answer
         self.heads: list[bytes] = []
         self.came = asyncio.Condition()
-        self.open = asyncio.Event()
-        self.open.set()
-        self.port = 0
-        self.serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self.serving[task] = writer
-        try:
-            await self._answer(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -64,7 +49,7 @@ class Peer:
             async with self.came:
                 self.heads.append(head)
                 self.came.notify_all()
-            await self.open.wait()
+            await self.release.wait()
             writer.write(self.answer)
             await writer.drain()
 
@@ -78,16 +63,14 @@ class Peer:
 async def peer(body: bytes = REPLY, whole: bytes = b"") -> AsyncIterator[Peer]:
     """A Peer that answers with `body`, or with the bytes `whole`."""
     here = Peer(whole or http(HEAD, body))
-    server = await asyncio.start_server(here.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(here.handle, "127.0.0.1", 0)
     here.port = server.sockets[0].getsockname()[1]
     try:
         yield here
     finally:
-        here.open.set()
+        here.release.set()
         server.close()
-        for writer in here.serving.values():
-            writer.close()
-        await asyncio.gather(*here.serving)
+        await asyncio.gather(*here.handling)
 
 
 def config(own: int, next_: int, keys: str = "calls: 1000", more: str = "") -> Config:
@@ -171,7 +154,7 @@ async def test_wrong_answers_are_found_and_clients_get_the_right_ones() -> None:
 
 async def test_a_mirror_that_hangs_delays_nobody_and_holds_a_bounded_number_of_calls() -> None:
     async with peer() as own, peer() as other, running(own.port, other.port, "calls: 8") as gateway:
-        other.open.clear()
+        other.release.clear()
         async with client(gateway) as one, client(gateway) as two:
             for _ in range(500):
                 await asyncio.gather(one.infer(), two.infer())
@@ -179,7 +162,7 @@ async def test_a_mirror_that_hangs_delays_nobody_and_holds_a_bounded_number_of_c
         status = found(gateway)
         assert (status["in_flight"], status["dropped"]) == (8, 992)
         assert len(other.heads) == 8
-        other.open.set()
+        other.release.set()
         status = await ended(gateway)
         assert (status["equal"], status["in_flight"], status["bytes"]) == (8, 0, 0)
 
@@ -187,12 +170,12 @@ async def test_a_mirror_that_hangs_delays_nobody_and_holds_a_bounded_number_of_c
 async def test_a_burst_at_a_mirror_with_one_slot_waits_in_the_queue_of_that_backend() -> None:
     more = "max_in_flight: 1, queue: {length: 3}"
     async with peer() as own, peer() as other, running(own.port, other.port, "calls: 1000", more) as gateway:
-        other.open.clear()
+        other.release.clear()
         async with client(gateway) as one:
             for _ in range(50):
                 await one.infer()
         await other.requests(1)
-        other.open.set()
+        other.release.set()
         status = await ended(gateway)
         assert status["equal"] + status["failures"]["overloaded"] == 50
         assert 1 <= status["equal"] <= 4
@@ -227,7 +210,7 @@ async def test_a_mirror_that_sends_no_http_is_counted(whole: bytes) -> None:
 
 async def test_mirrored_calls_end_within_the_time_to_drain(monkeypatch: pytest.MonkeyPatch) -> None:
     async with peer() as own, peer() as other, running(own.port, other.port) as gateway:
-        other.open.clear()
+        other.release.clear()
         async with client(gateway) as one:
             await one.infer()
         await other.requests(1)
@@ -242,7 +225,7 @@ async def test_mirrored_calls_end_within_the_time_to_drain(monkeypatch: pytest.M
         monkeypatch.setattr(mirror, "close", noted)
         draining = asyncio.ensure_future(gateway.drain(GENEROUS))
         await closing.wait()
-        other.open.set()
+        other.release.set()
         await draining
         assert mirror.status()["equal"] == 1
 
@@ -255,7 +238,7 @@ async def test_a_mirror_that_hangs_does_not_stop_the_gateway_from_ending() -> No
             await other.arrived.wait()
             [mirror] = mirrors(gateway)
             await gateway.drain(0)
-        assert mirror.status()["drops"] == {"stopping": 1}
+        assert (mirror.status()["drops"], mirror.status()["in_flight"]) == ({"stopping": 1}, 0)
 
 
 async def test_a_reload_keeps_the_counts_of_a_mirror_that_stays_and_begins_anew_for_one_that_changes() -> None:

@@ -1,7 +1,6 @@
 """Answers that several gateways share, with a real Redis server."""
 
 import logging
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -140,17 +139,8 @@ async def test_without_redis_the_model_is_asked(
 ) -> None:
     caplog.set_level(logging.INFO)
     async with gateways(running, fault) as (one, _):
-        if fault == "killed":
-            running.process.stop()
-        else:
-            running.process.signal(signal.SIGSTOP)
-        try:
+        with running.failing(fault):
             assert [await one.ask(each) for each in range(12)] == [2 * each for each in range(12)]
-        finally:
-            if fault == "killed":
-                running.start()
-            else:
-                running.process.signal(signal.SIGCONT)
         [line] = caplog.messages
         assert line.startswith("backends.b cache: Redis fails: ")
         assert one.cache.status()["redis"] == "down"

@@ -12,13 +12,6 @@ from gateway.policies.timeout import Settings, wrap, wrap_stream
 ANSWER = Response(id="answer")
 
 
-async def test_an_answer_in_time_passes() -> None:
-    async def prompt(request: Request) -> Answer:
-        return ANSWER
-
-    assert await wrap(prompt, Settings(seconds=60))(Request(Operation.INFER)) is ANSWER
-
-
 async def test_a_late_answer_is_an_error_and_its_handler_is_cancelled() -> None:
     given_up: list[str] = []
 

@@ -77,6 +77,13 @@ class Wire:
         """Answer the oldest open exchange."""
         self._oldest().set_result(Message(status=status, parts=(text,)))
 
+    def answer_all(self) -> bool:
+        """Answer all open exchanges, if there are any."""
+        waiting, self.open = [reply for reply in self.open if not reply.cancelled()], []
+        for reply in waiting:
+            reply.set_result(Message(status=200))
+        return bool(waiting)
+
     def break_off(self, *, sent: bool, answered: bool = False) -> None:
         """Fail the oldest open exchange."""
         error = TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "reset", sent=sent, answered=answered)

@@ -35,10 +35,18 @@ class Lab:
     """A Backend of wires."""
 
     def __init__(
-        self, wires: int = 1, limit: int = 1, protocol: Protocol = TOY, queue: QueueSettings | None = None
+        self,
+        wires: int = 1,
+        limit: int = 1,
+        protocol: Protocol = TOY,
+        queue: QueueSettings | None = None,
+        *,
+        answering: bool = False,
     ) -> None:
         self.clock = Clock()
         self.wires = [Wire() for _ in range(wires)]
+        for wire in self.wires:
+            wire.answers_at_once = answering
         self.endpoints = [Endpoint(f"host:{at}", wire, self.clock) for at, wire in enumerate(self.wires)]
         self.backend = local_backend(Target("lab"), protocol, self.endpoints, limit, queue=queue, clock=self.clock)
 
@@ -47,10 +55,21 @@ class Lab:
     ) -> "asyncio.Task[Answer]":
         return asyncio.ensure_future(self.backend(Request(operation, model, peer=peer, **more)))
 
-    async def asked(self, model: str = "m", peer: str = "") -> "asyncio.Task[Answer]":
-        task = self.ask(model, peer)
+    async def asked(self, model: str = "m", peer: str = "", **more: Any) -> "asyncio.Task[Answer]":
+        task = self.ask(model, peer, **more)
         await settle()
         return task
+
+    async def answer(self, text: bytes = b"", status: int = 200, wire: int = 0) -> None:
+        """Answer the oldest call at a wire."""
+        self.wires[wire].answer(text, status)
+        await settle()
+
+    async def finish(self, *tasks: "asyncio.Task[Answer]") -> None:
+        """Answer all calls, and those that waited for their slots, and wait for these."""
+        while any(wire.answer_all() for wire in self.wires):
+            await settle()
+        await asyncio.gather(*tasks)
 
     def next_is(self, at: int) -> None:
         """The next call goes to the endpoint at this index, if it is as idle as the others."""
@@ -67,7 +86,7 @@ class Lab:
         return [endpoint.health.state for endpoint in self.endpoints]
 
     def state(self) -> State:
-        """Of the first endpoint."""
+        """Of the first endpoint; a method, since it changes."""
         return self.states[0]
 
     @property
@@ -75,11 +94,15 @@ class Lab:
         """How many messages each endpoint got."""
         return [len(wire.sent) for wire in self.wires]
 
+    @property
+    def tried(self) -> list[int]:
+        """The endpoints that got messages."""
+        return [at for at, count in enumerate(self.counts) if count]
+
     async def time_out(self, waited: float = 2.0, **more: Any) -> None:
         """One call to whichever endpoint gets it, which its policy ends after `waited` seconds."""
         started = self.clock.now
-        task = self.ask(**{"deadline": started + waited, "time_limit": waited, **more})
-        await settle()
+        task = await self.asked(**{"deadline": started + waited, "time_limit": waited, **more})
         self.clock.now = started + waited
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -109,23 +132,8 @@ async def test_calls_go_where_the_fewest_are() -> None:
     await settle()
     tasks.append(await lab.asked())
     assert lab.in_flight == [1, 1, 1]
-    for wire in lab.wires:
-        while wire.open:
-            wire.answer()
-    await asyncio.gather(*tasks)
+    await lab.finish(*tasks)
     assert lab.in_flight == [0, 0, 0]
-
-
-@pytest.mark.parametrize(("busy", "expected"), [([], [4, 4, 4]), ([1], [6, 0, 6])])
-async def test_endpoints_with_equal_numbers_of_calls_take_turns(busy: list[int], expected: list[int]) -> None:
-    lab = Lab(wires=3, limit=0)
-    for wire in lab.wires:
-        wire.answers_at_once = True
-    for at in busy:
-        lab.endpoints[at].take()
-    for _ in range(12):
-        await lab.ask()
-    assert lab.counts == expected
 
 
 async def test_at_most_the_limit_runs_on_each_endpoint() -> None:
@@ -133,68 +141,18 @@ async def test_at_most_the_limit_runs_on_each_endpoint() -> None:
     assert lab.backend.capacity == 4
     tasks = [await lab.asked() for _ in range(6)]
     assert (lab.in_flight, len(lab.backend.queue)) == ([2, 2], 2)
-    lab.wires[1].answer(b"first")
-    await settle()
+    await lab.answer(b"first", wire=1)
     assert (lab.in_flight, len(lab.backend.queue)) == ([2, 2], 1)
-    while any(wire.open for wire in lab.wires):
-        for wire in lab.wires:
-            if wire.open:
-                wire.answer()
-        await settle()
-    await asyncio.gather(*tasks)
+    await lab.finish(*tasks)
     assert (lab.in_flight, len(lab.backend.queue)) == ([0, 0], 0)
-
-
-async def served(lab: Lab) -> list[str]:
-    """The models in the order in which they are served."""
-    while lab.wires[0].open:
-        lab.wires[0].answer()
-        await settle()
-    return lab.paths()
 
 
 async def test_clients_take_turns_and_within_a_client_its_models() -> None:
     lab = Lab()
     for model, peer in [("now", ""), *[("a", "1:1")] * 3, ("b", "1:1"), ("c", "2:1"), ("d", "2:2")]:
         await lab.asked(model, peer)
-    assert await served(lab) == ["now", "a", "c", "b", "d", "a", "a"]
-
-
-async def test_many_model_names_of_one_host_do_not_delay_another() -> None:
-    lab = Lab(queue=QueueSettings(length=2000))
-    for at in range(901):
-        lab.ask(f"m{at}", f"greedy:{at}")
-    await settle()
-    assert len(lab.backend.queue) == 900
-    other = await lab.asked("other", "modest:1")
-    for _ in range(3):
-        lab.wires[0].answer()
-        await settle()
-    assert lab.paths() == ["m0", "m1", "other", "m2"]
-    assert other.done()
-    lab.wires[0].answers_at_once = True
-    lab.wires[0].answer()
-    await settle()
-
-
-async def test_a_host_that_has_filled_its_share_leaves_room_for_another() -> None:
-    lab = Lab()
-    tasks = [lab.ask(f"m{at}", f"greedy:{at}") for at in range(MAX_WAITING)]
-    await settle()
-    refused = [task for task in tasks if task.done()]
-    assert len(lab.backend.queue) == MAX_WAITING // 2
-    assert len(refused) == MAX_WAITING // 2 - 1
-    for task in refused:
-        with pytest.raises(GatewayError, match=r"500 of 1000 places .* taken, 500 by this client, which can"):
-            await task
-    await lab.asked("other", "modest:1")
-    for _ in range(2):
-        lab.wires[0].answer()
-        await settle()
-    assert lab.paths() == ["m0", "m1", "other"]
-    lab.wires[0].answers_at_once = True
-    lab.wires[0].answer()
-    await settle()
+    await lab.finish()
+    assert lab.paths() == ["now", "a", "c", "b", "d", "a", "a"]
 
 
 async def test_a_client_is_its_host_since_every_call_comes_from_another_port() -> None:
@@ -202,7 +160,8 @@ async def test_a_client_is_its_host_since_every_call_comes_from_another_port() -
     for peer in ("9:9", "a:1", "a:2", "b:1"):
         await lab.asked(f"m{peer}", peer)
     await lab.asked("mb:1", "b:2")
-    assert (await served(lab))[1:] == ["ma:1", "mb:1", "ma:2", "mb:1"]
+    await lab.finish()
+    assert lab.paths()[1:] == ["ma:1", "mb:1", "ma:2", "mb:1"]
 
 
 async def test_a_thousand_may_wait_and_no_more() -> None:
@@ -213,9 +172,8 @@ async def test_a_thousand_may_wait_and_no_more() -> None:
     with pytest.raises(GatewayError) as refused:
         await lab.ask()
     assert (refused.value.status, refused.value.reason) == (Status.RESOURCE_EXHAUSTED, Reason.OVERLOADED)
-    assert (
-        "backend 'lab': 1000 of 1000 places in the queue (queue.length) taken; try again later" in refused.value.message
-    )
+    text = "backend 'lab': 1000 of 1000 places in the queue (queue.length) taken; try again later"
+    assert text in refused.value.message
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -228,8 +186,8 @@ async def test_who_leaves_the_queue_is_not_served() -> None:
     second.cancel()
     await settle()
     assert len(lab.backend.queue) == 1
-    assert await served(lab) == ["a", "c"]
-    await asyncio.gather(first, third)
+    await lab.finish(first, third)
+    assert lab.paths() == ["a", "c"]
 
 
 async def test_who_leaves_in_the_moment_that_a_slot_comes_hands_it_on() -> None:
@@ -240,9 +198,7 @@ async def test_who_leaves_in_the_moment_that_a_slot_comes_hands_it_on() -> None:
     await settle()
     assert lab.paths() == ["a", "c"]
     lab.endpoints[0].take()
-    for _ in range(2):
-        lab.wires[0].answer()
-    await asyncio.gather(first, third)
+    await lab.finish(first, third)
     assert lab.in_flight == [0]
 
 
@@ -251,8 +207,7 @@ async def test_who_leaves_in_the_moment_that_a_slot_comes_hands_it_on() -> None:
 async def test_a_slot_is_free_again_however_the_call_ends(protocol: Protocol, status: int) -> None:
     lab = Lab(protocol=protocol)
     tasks = [await lab.asked(), await lab.asked()]
-    lab.wires[0].answer(status=status)
-    await settle()
+    await lab.answer(status=status)
     assert len(lab.wires[0].sent) == 2
     lab.wires[0].break_off(sent=True)
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -268,8 +223,7 @@ async def test_a_cancelled_call_frees_its_slot() -> None:
     first.cancel()
     await settle()
     assert lab.paths() == ["a", "b"]
-    lab.wires[0].answer()
-    await second
+    await lab.finish(second)
 
 
 async def test_a_call_that_its_server_computes_to_the_end_keeps_its_slot() -> None:
@@ -280,8 +234,7 @@ async def test_a_call_that_its_server_computes_to_the_end_keeps_its_slot() -> No
         await first
     await settle()
     assert (lab.paths(), lab.in_flight) == (["a"], [1])
-    lab.wires[0].answer()
-    await settle()
+    await lab.answer()
     assert lab.paths() == ["a", "b"]
     second.cancel()
     await settle()
@@ -313,39 +266,33 @@ async def test_two_backends_at_one_address_share_its_slots_in_turns() -> None:
     tasks += [asyncio.ensure_future(other(Request(Operation.INFER, "theirs"))) for _ in range(2)]
     await settle()
     assert (lab.paths(), len(lab.backend.queue), len(other.queue)) == (["mine"], 3, 2)
-    assert await served(lab) == ["mine", "mine", "theirs", "mine", "theirs", "mine"]
-    await asyncio.gather(*tasks)
+    await lab.finish(*tasks)
+    assert lab.paths() == ["mine", "mine", "theirs", "mine", "theirs", "mine"]
     assert lab.in_flight == [0]
 
 
 async def test_metadata_takes_no_slot_and_waits_for_none() -> None:
     lab = Lab()
     call = await lab.asked("a")
-    tell = lab.ask("a", operation=Operation.METADATA)
-    await settle()
-    assert (len(lab.wires[0].sent), lab.in_flight) == (2, [1])
+    tell = await lab.asked("a", operation=Operation.METADATA)
+    assert (lab.counts, lab.in_flight) == ([2], [1])
     lab.wires[0].answer()
     await call
     assert lab.in_flight == [0]
     after = await lab.asked("b")
     assert lab.paths() == ["a", "a", "b"]
-    lab.wires[0].answer()
-    lab.wires[0].answer()
-    await asyncio.gather(tell, after)
+    await lab.finish(tell, after)
 
 
 async def test_a_server_of_one_connection_is_asked_nothing_while_it_is_busy() -> None:
     lab = Lab(protocol=replace(TOY, traits=Traits(servers=Servers(max_in_flight=1, one_connection=True))))
     call = await lab.asked("a")
-    tell = lab.ask("a", operation=Operation.METADATA)
-    await settle()
-    assert (len(lab.wires[0].sent), lab.in_flight) == (1, [1])
-    lab.wires[0].answer()
+    tell = await lab.asked("a", operation=Operation.METADATA)
+    assert (lab.counts, lab.in_flight) == ([1], [1])
+    await lab.answer()
     await call
-    await settle()
-    assert (len(lab.wires[0].sent), lab.in_flight) == (2, [1])
-    lab.wires[0].answer()
-    await tell
+    assert (lab.counts, lab.in_flight) == ([2], [1])
+    await lab.finish(tell)
     assert lab.in_flight == [0]
 
 
@@ -408,10 +355,7 @@ async def test_a_dead_endpoint_does_not_fail_those_who_wait_for_a_busy_one() -> 
     lab.wires[0].refuses = True
     tasks = [await lab.asked(model) for model in ("a", "b", "c")]
     assert (lab.paths(1), len(lab.backend.queue)) == (["a"], 2)
-    for _ in tasks:
-        lab.wires[1].answer()
-        await settle()
-    await asyncio.gather(*tasks)
+    await lab.finish(*tasks)
     assert lab.paths(1) == ["a", "b", "c"]
 
 
@@ -481,22 +425,20 @@ async def test_what_was_not_sent_tells_of_the_address_only_if_it_was_unavailable
 
 @pytest.mark.parametrize("name", ["least_in_flight", "least_load", "round_robin", "power_of_two"])
 async def test_whatever_the_strategy_an_ejected_endpoint_is_left_out_tried_and_starts_slowly(name: str) -> None:
-    lab = Lab(wires=3, limit=0)
+    lab = Lab(wires=3, limit=0, answering=True)
     weights, loads = Weights({lab.endpoints[2]: 2.0}, 10.0, lab.clock), ReportedLoads(1e9, lab.clock)
     for endpoint in lab.endpoints:
         loads.note_time(endpoint, 0, 1, 1000, 10)
     lab.backend.choice.strategy = strategy(name, weights, loads)
-    for wire in lab.wires:
-        wire.answers_at_once = True
     lab.wires[0].refuses = True
     for _ in range(60):
         await lab.ask()  # nothing could be sent, so another one is asked
-    assert (lab.counts[0], sum(lab.counts), lab.state()) == (0, 60, State.DOWN)
+    assert (lab.counts[0], sum(lab.counts), lab.states[0]) == (0, 60, State.DOWN)
     lab.wires[0].refuses = False
     lab.clock.now = UNREACHABLE_SECONDS
     for _ in range(200):
         await lab.ask()
-    assert (lab.state(), lab.endpoints[0].since) == (State.UP, UNREACHABLE_SECONDS)
+    assert (lab.states[0], lab.endpoints[0].since) == (State.UP, UNREACHABLE_SECONDS)
     assert 1 <= lab.counts[0] < 20  # a twentieth of its third
     lab.clock.now += 10.0
     before = lab.counts
@@ -511,9 +453,8 @@ async def test_whatever_the_strategy_an_ejected_endpoint_is_left_out_tried_and_s
 async def test_a_call_that_waited_too_long_is_refused_and_its_place_is_free() -> None:
     lab = Lab(queue=QueueSettings(length=5, timeout=0.001))
     first = await lab.asked("first")
-    with pytest.raises(
-        GatewayError, match=r"backend 'lab': no endpoint was free within 0\.001 s \(queue\.timeout\)"
-    ) as it:
+    text = r"backend 'lab': no endpoint was free within 0\.001 s \(queue\.timeout\)"
+    with pytest.raises(GatewayError, match=text) as it:
         await lab.ask("late")
     assert (it.value.reason, it.value.retry_after) == (Reason.OVERLOADED, 1.0)
     assert (len(lab.backend.queue), lab.in_flight) == (0, [1])
@@ -536,33 +477,16 @@ async def test_the_queue_is_fair_to_principals_wherever_their_clients_are() -> N
     lab = Lab()
     alice, bob = Principal("alice"), Principal("bob")
     first = await lab.asked("running")
-    waiting = [
-        lab.ask(name, peer=f"host{at}:1", principal=principal)
-        for at, (name, principal) in enumerate([("a1", alice), ("a2", alice), ("a3", alice), ("b1", bob)])
-    ]
-    await settle()
-    for _ in range(5):
-        lab.wires[0].answer()
-        await settle()
-    await asyncio.gather(first, *waiting)
+    calls = [first]
+    for at, (name, principal) in enumerate([("a1", alice), ("a2", alice), ("a3", alice), ("b1", bob)]):
+        calls.append(await lab.asked(name, peer=f"host{at}:1", principal=principal))
+    await lab.finish(*calls)
     assert lab.paths() == ["running", "a1", "b1", "a2", "a3"]
-
-
-async def test_the_queue_is_as_long_as_configured() -> None:
-    lab = Lab(queue=QueueSettings(length=2))
-    tasks = [await lab.asked(peer=f"host{at}:1") for at in range(3)]
-    with pytest.raises(GatewayError, match=r"2 of 2 places in the queue \(queue\.length\) taken; try"):
-        await lab.ask(peer="host9:1")
-    for _ in tasks:
-        lab.wires[0].answer()
-        await settle()
-    await asyncio.gather(*tasks)
 
 
 async def test_the_wait_is_estimated_by_the_time_of_streams_too() -> None:
     """Also by the time in which a client takes a response: its stream holds the slot."""
-    lab = Lab()
-    lab.wires[0].answers_at_once = True
+    lab = Lab(answering=True)
     async for _ in lab.backend.stream(Request(Operation.INFER, "m")):
         lab.clock.now += 1.0
     assert lab.backend.local.calls.seconds_until(1) == 1.0
@@ -573,18 +497,24 @@ async def test_the_wait_is_estimated_by_the_time_that_calls_held_their_slot() ->
     assert lab.backend.local.calls.seconds_until(1) is None
     tasks = [await lab.asked() for _ in range(5)]
     lab.clock.now = 8.0
-    lab.wires[0].answer()
-    await settle()
+    await lab.answer()
     assert [lab.backend.local.calls.seconds_until(place) for place in (1, 2)] == [2.0, 4.0]
     tasks.append(await lab.asked())
     with pytest.raises(GatewayError) as refused:
         await lab.ask()
     assert refused.value.retry_after == 2.0
-    for at in (0, 0, 1, 1, 0):
-        if lab.wires[at].open:
-            lab.wires[at].answer()
-        await settle()
-    await asyncio.gather(*tasks)
+    await lab.finish(*tasks)
+
+
+async def test_a_call_without_an_answer_tells_nothing_of_the_time_that_calls_take() -> None:
+    lab = Lab()
+    first, second = await lab.asked(), await lab.asked()
+    lab.clock.now = 4.0
+    lab.wires[0].break_off(sent=True)
+    with pytest.raises(GatewayError):
+        await first
+    assert lab.backend.local.calls.seconds_until(1) is None
+    await lab.finish(second)
 
 
 async def test_a_wait_is_noted_where_the_request_is_answered() -> None:
@@ -599,8 +529,7 @@ async def test_a_wait_is_noted_where_the_request_is_answered() -> None:
     await settle()
     for seconds in (2.0, 3.0, 4.0):
         lab.clock.now += seconds
-        lab.wires[0].answer()
-        await settle()
+        await lab.answer()
     assert await asyncio.gather(*tasks) == [None, (1, 2.0), (2, 5.0)]
 
 
@@ -630,18 +559,6 @@ async def test_five_timeouts_in_a_row_eject_an_endpoint() -> None:
     for _ in range(20):
         await lab.ask()
     assert lab.counts == [5, 20]
-
-
-async def test_an_answer_in_between_begins_the_count_anew() -> None:
-    lab = hanging()
-    await fail(lab, 4)
-    lab.next_is(0)
-    task = await lab.asked()
-    lab.wires[0].answer()
-    await task
-    assert lab.state() is State.UP
-    await fail(lab, 4)
-    assert lab.state() is State.DEGRADED
 
 
 async def test_after_the_ejection_one_call_is_let_through_and_its_answer_ends_it() -> None:
@@ -715,40 +632,31 @@ async def test_no_more_than_half_of_the_endpoints_are_left_out_at_once() -> None
     assert [after - before for after, before in zip(lab.counts, sent, strict=True)] == [3, 0, 0, 3]
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"waited": 0.001, "time_limit": None},
-        {"waited": CLIENT_SECONDS / 2, "time_limit": None},
-        {"waited": 2.0, "time_limit": 60.0},
-        {"deadline": 100.0, "time_limit": 60.0},
-        {"deadline": None, "time_limit": None},
-    ],
-    ids=["client of 1 ms", "impatient client", "less patient than the operator", "client left", "no deadline"],
-)
-async def test_clients_that_do_not_wait_eject_nobody(more: dict[str, Any]) -> None:
+LIMITS: dict[str, tuple[dict[str, Any], State]] = {
+    "client of 1 ms": ({"waited": 0.001, "time_limit": None}, State.UNKNOWN),
+    "impatient client": ({"waited": CLIENT_SECONDS / 2, "time_limit": None}, State.UNKNOWN),
+    "patient client": ({"waited": CLIENT_SECONDS, "time_limit": None}, State.DOWN),
+    "less patient than the operator": ({"waited": 2.0, "time_limit": 60.0}, State.UNKNOWN),
+    "client left": ({"deadline": 100.0, "time_limit": 60.0}, State.UNKNOWN),
+    "no deadline": ({"deadline": None, "time_limit": None}, State.UNKNOWN),
+}
+
+
+@pytest.mark.parametrize(("more", "state"), LIMITS.values(), ids=LIMITS)
+async def test_clients_that_do_not_wait_long_enough_eject_nobody(more: dict[str, Any], state: State) -> None:
     lab = hanging()
     await fail(lab, 10, **more)
-    assert lab.state() is State.UNKNOWN
-
-
-async def test_a_clients_deadline_counts_where_it_was_long_enough() -> None:
-    lab = hanging()
-    await fail(lab, 5, waited=CLIENT_SECONDS, time_limit=None)
-    assert lab.state() is State.DOWN
+    assert lab.states[0] is state
 
 
 async def test_the_time_in_a_queue_is_not_the_endpoints_fault() -> None:
     lab = Lab(limit=1)
     for _ in range(5):
-        first = lab.ask()
-        await settle()
-        waiting = lab.ask(deadline=lab.clock.now + 2, time_limit=2.0)
-        await settle()
+        first = await lab.asked()
+        waiting = await lab.asked(deadline=lab.clock.now + 2, time_limit=2.0)
         lab.clock.now += 1.5
-        lab.wires[0].answer()
+        await lab.answer()
         await first
-        await settle()
         lab.clock.now += 0.5
         waiting.cancel()
         await settle()
@@ -759,8 +667,7 @@ async def test_the_time_in_a_queue_is_not_the_endpoints_fault() -> None:
 async def test_an_endpoint_that_answers_others_meanwhile_is_slow_and_not_dead() -> None:
     lab = Lab(limit=0)
     for _ in range(10):
-        slow, quick = lab.ask(deadline=lab.clock.now + 2, time_limit=2.0), None
-        await settle()
+        slow = await lab.asked(deadline=lab.clock.now + 2, time_limit=2.0)
         quick = await lab.asked()
         lab.wires[0].open[1].set_result(Message(status=200))
         await quick
@@ -779,12 +686,9 @@ async def test_a_server_that_computes_to_the_end_is_late_until_the_policy_says_o
     for _ in range(5):
         await lab.time_out()
     assert lab.states == [State.DOWN]
-    lab.wires[0].answer()  # late, to a call that nobody waits for any more
-    await settle()
+    await lab.answer()  # late, to a call that nobody waits for any more
     assert lab.states == [State.UP]
-    while lab.wires[0].open:
-        lab.wires[0].answer()
-    await settle()
+    await lab.finish()
 
 
 async def test_who_waits_does_not_get_an_endpoint_that_hangs_but_one_that_works() -> None:
@@ -792,10 +696,7 @@ async def test_who_waits_does_not_get_an_endpoint_that_hangs_but_one_that_works(
     await fail(lab, 5)
     tasks = [await lab.asked(model) for model in ("a", "b", "c")]
     assert (lab.counts, len(lab.backend.queue)) == ([5, 1], 2)
-    for _ in tasks:
-        lab.wires[1].answer()
-        await settle()
-    await asyncio.gather(*tasks)
+    await lab.finish(*tasks)
     assert lab.counts == [5, 3]
 
 
@@ -807,12 +708,9 @@ async def test_who_waits_can_be_the_trial() -> None:
     assert lab.endpoints[0].offer()  # what the timer of the ejection does
     await settle()
     assert (lab.counts, len(lab.backend.queue)) == ([6, 1], 1)
-    lab.wires[0].answer()
-    await settle()
+    await lab.answer()
     assert (lab.counts, lab.states[0]) == ([7, 1], State.UP)
-    for wire in lab.wires:
-        wire.answer()
-    await asyncio.gather(*tasks)
+    await lab.finish(*tasks)
 
 
 async def test_what_is_not_the_protocol_counts_and_what_is_too_large_does_not() -> None:
@@ -832,11 +730,9 @@ async def test_what_is_not_the_protocol_counts_and_what_is_too_large_does_not() 
 
 async def test_a_stream_that_hangs_counts_as_a_call_does() -> None:
     lab = hanging()
-    lab.wires[0].answers_at_once = True
     for _ in range(5):
         responses = lab.backend.stream(Request(Operation.INFER, "m", time_limit=2.0))
         lab.next_is(0)
-        lab.wires[0].answers_at_once = False
         task = asyncio.ensure_future(anext(responses))
         await settle()
         lab.clock.now += 2
@@ -872,8 +768,7 @@ async def test_the_log_tells_of_each_change_of_state(caplog: pytest.LogCaptureFi
 
 
 async def test_a_stream_holds_its_slot_until_it_is_closed() -> None:
-    lab = Lab()
-    lab.wires[0].answers_at_once = True
+    lab = Lab(answering=True)
     responses = lab.backend.stream(Request(Operation.INFER, "m"))
     await anext(responses)
     assert lab.in_flight == [1]
@@ -935,18 +830,16 @@ def in_sequence(number: int | str, **parameters: bool) -> Request:
 
 
 async def test_a_sequence_stays_with_its_endpoint_until_it_ends() -> None:
-    lab = Lab(wires=2, limit=0)
-    for wire in lab.wires:
-        wire.answers_at_once = True
+    lab = Lab(wires=2, limit=0, answering=True)
     busy = lab.endpoints[0]
     await lab.backend(in_sequence(7))
     busy.take()  # the other one would be chosen now
     await lab.backend(in_sequence(7))
     await lab.backend(in_sequence("other"))
-    assert [len(wire.sent) for wire in lab.wires] == [2, 1]
+    assert lab.counts == [2, 1]
     await lab.backend(in_sequence(7, sequence_end=True))
     await lab.backend(in_sequence(7))
-    assert [len(wire.sent) for wire in lab.wires] == [3, 2]
+    assert lab.counts == [3, 2]
 
 
 async def test_a_sequence_whose_endpoint_is_busy_is_not_sent_elsewhere() -> None:
@@ -960,19 +853,17 @@ async def test_a_sequence_whose_endpoint_is_busy_is_not_sent_elsewhere() -> None
     assert lab.wires[1].sent == []
     lab.endpoints[0].give_back()
     await lab.backend(in_sequence(7))
-    assert [len(wire.sent) for wire in lab.wires] == [2, 0]
+    assert lab.counts == [2, 0]
 
 
 async def test_there_is_an_end_to_what_is_remembered_of_sequences() -> None:
-    lab = Lab(wires=2, limit=0)
-    for wire in lab.wires:
-        wire.answers_at_once = True
+    lab = Lab(wires=2, limit=0, answering=True)
     await lab.backend(in_sequence(1))
     lab.endpoints[0].take()
     for number in range(2, MOST_SEQUENCES + 2):
         await lab.backend(in_sequence(number))
     await lab.backend(in_sequence(1))
-    assert [len(wire.sent) for wire in lab.wires] == [1, MOST_SEQUENCES + 1]
+    assert lab.counts == [1, MOST_SEQUENCES + 1]
     with pytest.raises(GatewayError, match="sequence_id has 129 characters, at most 128 are allowed"):
         await lab.backend(in_sequence("s" * 129))
 
@@ -982,25 +873,20 @@ async def test_what_controls_a_server_is_asked_of_every_endpoint() -> None:
     lab = Lab(wires=2)
     forgotten: list[int] = []
     lab.backend.on_recovery(lambda: forgotten.append(1))
-    task = lab.ask(operation=Operation.LOAD)
-    await settle()
-    assert [len(wire.sent) for wire in lab.wires] == [1, 1]
+    task = await lab.asked(operation=Operation.LOAD)
+    assert lab.counts == [1, 1]
     assert lab.in_flight == [0, 0]
-    for wire in lab.wires:
-        wire.answer(b"")
-    await task
+    await lab.finish(task)
     assert len(forgotten) == 2
 
 
 async def test_the_endpoint_that_fails_is_named() -> None:
     lab = Lab(wires=2)
-    task = lab.ask(operation=Operation.UNLOAD)
-    await settle()
+    task = await lab.asked(operation=Operation.UNLOAD)
     lab.wires[0].answer(b"")
     lab.wires[1].answer(b"no such model", 400)
-    with pytest.raises(GatewayError) as caught:
+    with pytest.raises(GatewayError, match=r"^backend 'lab' at host:1: no such model$"):
         await task
-    assert caught.value.message == "backend 'lab' at host:1: no such model"
 
 
 async def test_endpoints_that_differ_have_no_common_settings() -> None:
@@ -1008,19 +894,13 @@ async def test_endpoints_that_differ_have_no_common_settings() -> None:
         return {"at": bytes(message.body).decode()}
 
     lab = Lab(wires=2, protocol=replace(TOY, decode_response=differing))
-    task = lab.ask(operation=Operation.LOG_SETTINGS)
-    await settle()
+    task = await lab.asked(operation=Operation.LOG_SETTINGS)
     lab.wires[0].answer(b"one")
     lab.wires[1].answer(b"two")
     with pytest.raises(GatewayError) as caught:
         await task
     assert caught.value.reason is Reason.FAILED_PRECONDITION
     assert "endpoints host:0 and host:1 of backend 'lab' differ in their log-settings" in caught.value.message
-
-
-def tried_by(lab: Lab) -> list[int]:
-    """The endpoints that got calls."""
-    return [at for at, count in enumerate(lab.counts) if count]
 
 
 @pytest.mark.parametrize("protocol", [TOY, TO_THE_END], ids=["cancelled", "to the end"])
@@ -1042,9 +922,7 @@ async def test_a_try_that_takes_too_long_is_an_error_and_a_failure_of_its_endpoi
     assert last.text.startswith("no answer within 0.0")
     await settle()
     assert lab.in_flight == [1 if protocol is TO_THE_END else 0]
-    if protocol is TO_THE_END:
-        lab.wires[0].answer()
-        await settle()
+    await lab.finish()
 
 
 async def test_the_server_is_told_the_limit_of_the_try_and_the_next_endpoint_gets_a_new_one() -> None:
@@ -1052,23 +930,19 @@ async def test_the_server_is_told_the_limit_of_the_try_and_the_next_endpoint_get
     lab.wires[0].refuses = True
     now = asyncio.get_running_loop().time()
     places: list[str] = []
-    task = lab.ask(tries=Tries(60.0, places=places), deadline=now + 3600)
-    await settle()
+    task = await lab.asked(tries=Tries(60.0, places=places), deadline=now + 3600)
     [message] = lab.wires[1].sent
     assert message.deadline is not None
     assert now + 60 <= message.deadline < now + 120
-    lab.wires[1].answer()
-    await task
+    await lab.finish(task)
     assert places == ["host:0"]  # the other one answered
 
 
 async def test_a_call_that_ends_before_the_try_would_keeps_its_deadline() -> None:
     lab = Lab(limit=0)
-    task = lab.ask(tries=Tries(60.0), deadline=(end := asyncio.get_running_loop().time() + 30))
-    await settle()
+    task = await lab.asked(tries=Tries(60.0), deadline=(end := asyncio.get_running_loop().time() + 30))
     assert lab.wires[0].sent[0].deadline == end
-    lab.wires[0].answer()
-    await task
+    await lab.finish(task)
 
 
 @pytest.mark.parametrize(
@@ -1076,52 +950,42 @@ async def test_a_call_that_ends_before_the_try_would_keeps_its_deadline() -> Non
     [({"host:0"}, [1, 2]), ({"host:0", "host:1"}, [2]), ({"host:0", "host:1", "host:2"}, [0, 1, 2])],
 )
 async def test_endpoints_are_avoided_while_others_are_there(avoided: set[str], expected: list[int]) -> None:
-    lab = Lab(wires=3, limit=0)
-    for wire in lab.wires:
-        wire.answers_at_once = True
+    lab = Lab(wires=3, limit=0, answering=True)
     for _ in range(6):
         await lab.ask(tries=Tries(avoided=frozenset(avoided)))
-    assert tried_by(lab) == expected
+    assert lab.tried == expected
 
 
 async def test_an_avoided_endpoint_is_better_than_ejected_and_full_ones() -> None:
     lab = Lab(wires=3, limit=1)
     first = [await lab.asked() for _ in range(2)]  # 0 and 1 are full
     lab.endpoints[1].health.failed("refused", unreachable=True)
-    again = lab.ask(tries=Tries(avoided=frozenset({"host:2"})))
-    await settle()
+    again = await lab.asked(tries=Tries(avoided=frozenset({"host:2"})))
     assert lab.in_flight == [1, 1, 1]
-    for wire in lab.wires:
-        wire.answer()
-    await asyncio.gather(*first, again)
+    await lab.finish(*first, again)
 
 
 async def test_a_second_try_goes_elsewhere_at_once_or_nowhere() -> None:
     lab = Lab(wires=2, limit=1)
     elsewhere = Tries(avoided=frozenset({"host:0"}), elsewhere=True)
     first = await lab.asked()
-    second = lab.ask(tries=elsewhere)
-    await settle()
+    second = await lab.asked(tries=elsewhere)
     assert lab.in_flight == [1, 1]
     for tries in (elsewhere, Tries(elsewhere=True), Tries(avoided=frozenset({"host:0", "host:1"}), elsewhere=True)):
         with pytest.raises(GatewayError, match="no other endpoint is free; try again later") as raised:
             await lab.ask(tries=tries)
         assert raised.value.status is Status.RESOURCE_EXHAUSTED
-    for wire in lab.wires:
-        wire.answer()
-    await asyncio.gather(first, second)
+    await lab.finish(first, second)
     assert lab.in_flight == [0, 0]
 
 
 async def test_a_sequence_stays_where_its_state_is() -> None:
-    lab = Lab(wires=2, limit=0)
-    for wire in lab.wires:
-        wire.answers_at_once = True
+    lab = Lab(wires=2, limit=0, answering=True)
     sequence = {"sequence_id": 7}
     await lab.ask(parameters=sequence)
-    [place] = tried_by(lab)
+    [place] = lab.tried
     await lab.ask(parameters=sequence, tries=Tries(avoided=frozenset({f"host:{place}"})))
-    assert tried_by(lab) == [place]
+    assert lab.tried == [place]
 
 
 async def test_the_wait_for_a_streams_first_response_is_a_try() -> None:

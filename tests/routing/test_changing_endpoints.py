@@ -33,34 +33,27 @@ async def test_an_added_endpoint_gets_the_calls_that_wait() -> None:
     await settle()
     assert [message.path for message in wire.sent] == ["new:1/b", "new:1/c"]
     wire.answer()
-    lab.wires[0].answer()
-    await asyncio.gather(*tasks)
+    await lab.finish(*tasks)
 
 
 async def test_a_removed_endpoint_gets_no_more_calls_and_keeps_those_that_it_has() -> None:
     lab = Lab(wires=2, limit=0)
-    first, second = [await lab.asked(), await lab.asked()]
+    first, second = await lab.asked(), await lab.asked()
     lab.backend.remove(lab.endpoints[0])
     others = [await lab.asked() for _ in range(3)]
     assert lab.counts == [1, 4]
     lab.wires[0].answer(b"whole")
-    for _ in range(4):
-        lab.wires[1].answer()
-    answers = await asyncio.gather(first, second, *others)
-    assert "whole" in repr(answers[0])
+    await lab.finish(second, *others)
+    assert "whole" in repr(await first)
 
 
 async def test_slots_of_a_removed_endpoint_go_to_nobody() -> None:
     lab = Lab(wires=2, limit=1)
     tasks = [await lab.asked(name) for name in "abc"]
     lab.backend.remove(lab.endpoints[0])
-    lab.wires[0].answer()
-    await settle()
+    await lab.answer()
     assert (lab.counts, len(lab.backend.queue)) == ([1, 1], 1)
-    lab.wires[1].answer()
-    await settle()
-    lab.wires[1].answer()
-    await asyncio.gather(*tasks)
+    await lab.finish(*tasks)
 
 
 async def test_calls_fail_at_once_while_there_is_no_endpoint() -> None:
@@ -76,8 +69,7 @@ async def test_calls_fail_at_once_while_there_is_no_endpoint() -> None:
     with pytest.raises(GatewayError, match="has no endpoint"):
         await waiting
     assert not await lab.backend.is_ready()
-    lab.wires[0].answer()
-    await running
+    await lab.finish(running)
 
 
 async def test_a_waiting_call_that_is_cancelled_as_the_last_endpoint_goes_leaves_nothing_behind() -> None:
@@ -87,8 +79,7 @@ async def test_a_waiting_call_that_is_cancelled_as_the_last_endpoint_goes_leaves
     waiting.cancel()
     await asyncio.wait([waiting])
     assert waiting.cancelled()
-    lab.wires[0].answer()
-    await running
+    await lab.finish(running)
     assert lab.in_flight == [0]
 
 
@@ -102,24 +93,20 @@ async def test_changes_that_were_made_already_do_nothing() -> None:
     lab.backend.remove(lab.endpoints[0])
     assert lab.backend.endpoints == ()
     lab.backend.add(lab.endpoints[0])
-    task = await lab.asked()
-    lab.wires[0].answer()
-    await task
+    await lab.finish(await lab.asked())
 
 
 @pytest.mark.parametrize("operation", [Operation.INFER, Operation.METADATA])
 async def test_an_endpoint_is_idle_when_its_last_request_has_ended(operation: Operation) -> None:
     """Requests for metadata take no slot, and are waited for all the same."""
     lab = Lab(wires=2, limit=1)
-    request = lab.ask(operation=operation)
-    await settle()
-    (at,) = [index for index, count in enumerate(lab.counts) if count]
+    request = await lab.asked(operation=operation)
+    (at,) = lab.tried
     lab.backend.remove(lab.endpoints[at])
     idle = asyncio.ensure_future(lab.endpoints[at].idle())
     await settle()
     assert not idle.done()
-    lab.wires[at].answer()
-    await request
+    await lab.finish(request)
     await idle
 
 
@@ -136,11 +123,9 @@ async def test_a_call_that_could_not_be_sent_goes_to_an_endpoint_that_came_meanw
 
 
 async def test_the_sequences_of_a_removed_endpoint_begin_anew_elsewhere() -> None:
-    lab = Lab(wires=2, limit=1)
-    for wire in lab.wires:
-        wire.answers_at_once = True
+    lab = Lab(wires=2, limit=1, answering=True)
     await lab.ask(parameters={"sequence_id": 7})
-    home = lab.counts.index(1)
+    [home] = lab.tried
     lab.backend.remove(lab.endpoints[home])
     await lab.ask(parameters={"sequence_id": 7})
     assert lab.counts == [1, 1]
@@ -168,8 +153,7 @@ async def test_the_share_of_endpoints_left_out_follows_their_number() -> None:
         lab.backend.remove(endpoint)
     task = await lab.asked()
     assert sum(lab.counts) == 1
-    lab.wires[lab.counts.index(1)].answer()
-    await task
+    await lab.finish(task)
 
 
 async def test_a_server_whose_flavor_is_being_asked_may_be_removed() -> None:

@@ -1,7 +1,5 @@
 """Endpoints that are drained for maintenance: no new calls, while those that they have go on."""
 
-import asyncio
-
 import pytest
 
 from gateway.core.errors import GatewayError, Reason, Status
@@ -15,37 +13,17 @@ from tests.routing.fakes import TOY, Wire
 from tests.routing.test_backend import Lab
 
 
-async def test_a_drained_endpoint_gets_no_new_calls_and_ends_those_that_it_has() -> None:
-    lab = Lab(wires=2, limit=0)
-    first, second = [await lab.asked(), await lab.asked()]
-    lab.endpoints[0].set_drain(Drain(0))
-    others = [await lab.asked() for _ in range(3)]
-    assert lab.counts == [1, 4]
-    assert (lab.backend.endpoints, lab.backend.serving) == (tuple(lab.endpoints), (lab.endpoints[1],))
-    lab.wires[0].answer(b"whole")
-    for _ in range(4):
-        lab.wires[1].answer()
-    answers = await asyncio.gather(first, second, *others)
-    assert "whole" in repr(answers[0])
-    assert lab.endpoints[0].is_idle
-
-
 async def test_slots_of_a_drained_endpoint_wait_until_it_serves_again() -> None:
     lab = Lab(wires=2, limit=1)
     tasks = [await lab.asked(name) for name in "abcd"]
     lab.endpoints[0].set_drain(Drain(0))
     assert lab.backend.capacity == 1
-    lab.wires[0].answer()
-    await settle()
+    await lab.answer()
     assert (lab.counts, len(lab.backend.queue)) == ([1, 1], 2)
     lab.endpoints[0].set_drain(None)
     await settle()
     assert (lab.counts, len(lab.backend.queue), lab.backend.capacity) == ([2, 1], 1, 2)
-    lab.wires[0].answer()
-    await settle()
-    lab.wires[0].answer()
-    lab.wires[1].answer()
-    await asyncio.gather(*tasks)
+    await lab.finish(*tasks)
 
 
 async def test_while_its_models_are_moved_it_gets_calls() -> None:
@@ -56,8 +34,7 @@ async def test_while_its_models_are_moved_it_gets_calls() -> None:
     assert lab.counts == [1]
     drain.is_moving = False
     lab.endpoints[0].set_drain(drain)
-    lab.wires[0].answer()
-    await task
+    await lab.finish(task)
     with pytest.raises(GatewayError, match="all endpoints are drained"):
         await lab.ask()
 
@@ -79,36 +56,30 @@ async def test_calls_that_wait_fail_with_the_last_endpoint_unless_they_may_wait_
     lab.endpoints[0].set_drain(Drain(0))
     with pytest.raises(GatewayError, match="all endpoints are drained"):
         await waiting
-    lab.wires[0].answer()
-    await running
+    await lab.finish(running)
 
     patient = Lab(wires=1, limit=1, queue=QueueSettings(wait_for_endpoints=60))
     patient.endpoints[0].set_drain(Drain(0))
     waiting = await patient.asked()
     patient.endpoints[0].set_drain(None)
     await settle()
-    patient.wires[0].answer()
-    await waiting
+    await patient.finish(waiting)
 
 
 async def test_control_operations_leave_a_drained_endpoint_out() -> None:
     lab = Lab(wires=2, limit=0)
     lab.endpoints[0].set_drain(Drain(0))
-    task = lab.ask(operation=Operation.LOAD)
-    await settle()
-    assert [len(wire.sent) for wire in lab.wires] == [0, 1]
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    task = await lab.asked(operation=Operation.LOAD)
+    assert lab.counts == [0, 1]
+    await lab.finish(task)
 
 
 class SequenceLab(Lab):
     async def send(self, at: int, **parameters: object) -> None:
         """A request of sequence 7, which has to come to the endpoint at this index."""
-        task = self.ask(parameters={"sequence_id": 7, **parameters})
-        await settle()
-        if task.done():
-            await task
-        self.wires[at].answer()
+        task = await self.asked(parameters={"sequence_id": 7, **parameters})
+        if not task.done():
+            self.wires[at].answer()
         await task
 
 

@@ -29,6 +29,11 @@ class Lab:
         self.answers: asyncio.Future[None] | None = None
         self.models = BackendModels(self._answer, lambda: self.now, wait, first_wait)
 
+    def hang(self) -> "asyncio.Future[None]":
+        """The backend answers when this is set."""
+        self.answers = asyncio.get_running_loop().create_future()
+        return self.answers
+
     async def _answer(self, request: Request) -> Answer:
         self.asked += 1
         if self.answers is not None:
@@ -45,9 +50,17 @@ class Lab:
         return Listed(Conditions(model=model, **conditions), BOTH, self.models, rewritten)  # type: ignore[arg-type]
 
 
+async def listed(listing: Listing, protocol: str = "tensors", listener: str = "http") -> list[str]:
+    return [entry.name for entry in await listing(Request(Operation.MODELS, protocol=protocol, listener=listener))]
+
+
 async def names(routes: Sequence[Listed], protocol: str = "tensors", listener: str = "http") -> list[str]:
-    request = Request(Operation.MODELS, protocol=protocol, listener=listener)
-    return [entry.name for entry in await Listing(routes, frozenset({"points"}))(request)]
+    return await listed(Listing(routes, frozenset({"points"})), protocol, listener)
+
+
+def starting(*routes: Listed) -> Listing:
+    """A list that does not wait for servers that start."""
+    return Listing(routes, frozenset(), starting=0.0)
 
 
 async def test_exact_routes_come_first_then_what_backends_list() -> None:
@@ -61,9 +74,8 @@ async def test_models_that_another_backend_has_under_a_taken_name_are_not_listed
     assert await names([one.listed("a"), two.listed("*")]) == ["a", "b.gradient", "c", "c.gradient"]
     assert await names([one.listed("*"), two.listed("*")]) == ["a", "b", "c", "c.gradient"]
     # the router, too, goes by the whole name first
-    assert await names([one.listed("a"), two.listed("a.gradient"), two.listed("*")]) == [
-        *("a", "a.gradient", "b.gradient", "c", "c.gradient")
-    ]
+    found = await names([one.listed("a"), two.listed("a.gradient"), two.listed("*")])
+    assert found == ["a", "a.gradient", "b.gradient", "c", "c.gradient"]
 
 
 async def entries(*routes: Listed) -> list[tuple[str, str, str]]:
@@ -74,25 +86,22 @@ async def entries(*routes: Listed) -> list[tuple[str, str, str]]:
 async def test_a_model_that_a_route_names_and_its_backend_lists_is_one_in_the_backends_versions() -> None:
     lab, other = Lab("count:1", "two:1", "two:2"), Lab("count:7")
     count, two = lab.listed("count"), lab.listed("two")
-    assert await entries(two, count, lab.listed("*"), other.listed("*")) == [
-        ("two", "1", "READY"), ("two", "2", "READY"), ("count", "1", "READY"),
-    ]  # fmt: skip
+    found = await entries(two, count, lab.listed("*"), other.listed("*"))
+    assert found == [("two", "1", "READY"), ("two", "2", "READY"), ("count", "1", "READY")]
     assert await entries(count, lab.listed("t*")) == [("count", "", ""), ("two", "1", "READY"), ("two", "2", "READY")]
 
 
 async def test_the_versions_of_another_model_are_not_those_of_one_that_is_renamed() -> None:
     lab = Lab("count:1", "old:3")
-    assert await entries(lab.listed("count", rewritten="old"), lab.listed("*")) == [
-        ("count", "", ""), ("old", "3", "READY"),
-    ]  # fmt: skip
+    found = await entries(lab.listed("count", rewritten="old"), lab.listed("*"))
+    assert found == [("count", "", ""), ("old", "3", "READY")]
     assert await entries(lab.listed("count", rewritten="count"), lab.listed("c*")) == [("count", "1", "READY")]
 
 
 async def test_a_version_that_a_route_names_stays_beside_those_of_the_backend() -> None:
     lab = Lab("count:1", "count:2")
-    assert await entries(lab.listed("count", version="2"), lab.listed("*")) == [
-        ("count", "2", ""), ("count", "1", "READY"),
-    ]  # fmt: skip
+    found = await entries(lab.listed("count", version="2"), lab.listed("*"))
+    assert found == [("count", "2", ""), ("count", "1", "READY")]
 
 
 async def test_a_name_taken_in_part_leaves_the_rest_to_other_routes() -> None:
@@ -123,9 +132,8 @@ async def test_a_route_that_makes_names_of_captures_lists_what_clients_call() ->
         asked.append(model)
         return frozenset({Operation.GRADIENT})
 
-    assert await names([replace(routes[0], claims=claims)]) == [
-        "team-a", "team-a.gradient", "team-b", "team-b.gradient",
-    ]  # fmt: skip
+    found = await names([replace(routes[0], claims=claims)])
+    assert found == ["team-a", "team-a.gradient", "team-b", "team-b.gradient"]
     assert asked == ["prod-a", "prod-b"]
 
 
@@ -167,22 +175,22 @@ async def test_a_backend_that_is_up_again_by_the_question_itself_is_listed_at_on
 
 async def test_routes_and_clients_ask_a_backend_once() -> None:
     lab = Lab("a", "b")
-    lab.answers = asyncio.get_running_loop().create_future()
+    answer = lab.hang()
     tasks = [asyncio.ensure_future(names([lab.listed("a*"), lab.listed("b*")])) for _ in range(2)]
     await settle()
-    lab.answers.set_result(None)
+    answer.set_result(None)
     assert await asyncio.gather(*tasks) == [["a", "b"]] * 2
     assert lab.asked == 1
 
 
 async def test_a_slow_backend_is_waited_for_a_while_and_shown_the_next_time() -> None:
     slow, quick = Lab("slow", wait=0), Lab("quick")
-    slow.answers = asyncio.get_running_loop().create_future()
+    answer = slow.hang()
     await quick.models.get()
     routes = [slow.listed("*"), quick.listed("*")]
     await settle()
     assert await names(routes) == ["quick"]
-    slow.answers.set_result(None)
+    answer.set_result(None)
     await settle()
     assert await names(routes) == ["slow", "quick"]
 
@@ -201,62 +209,49 @@ def claiming(lab: Lab, model: str, *operations: Operation, error: Exception | No
 
 async def test_a_backend_that_has_to_be_started_is_waited_for_until_its_first_answer() -> None:
     lab = Lab("a", wait=0.0, first_wait=60.0)
-    lab.answers = asyncio.get_running_loop().create_future()
+    answer = lab.hang()
     asked = asyncio.ensure_future(names([lab.listed("*")]))
     await settle()
     assert not asked.done()
-    lab.answers.set_result(None)
+    answer.set_result(None)
     assert await asked == ["a"]
     lab.now += SECONDS_KEPT + 1
-    lab.answers = asyncio.get_running_loop().create_future()  # it has ended, and starts again
+    answer = lab.hang()  # it has ended, and starts again
     assert await names([lab.listed("*")]) == ["a"]
-    lab.answers.set_result(None)
+    answer.set_result(None)
 
 
 async def test_backends_whose_servers_never_start_do_not_keep_what_is_known_from_the_list() -> None:
     """All are asked at once, and one that starts later is in a later list."""
     labs = [Lab(name, first_wait=60.0) for name in ("a", "b", "c")]
-    for each in labs[1:]:
-        each.answers = asyncio.get_running_loop().create_future()
-    listing = Listing([each.listed(f"{each.names[0]}*") for each in labs], frozenset(), starting=0.0)
-
-    async def listed() -> list[str]:
-        return [each.name for each in await listing(Request(Operation.MODELS, protocol="tensors", listener="http"))]
-
-    assert await listed() == ["a"]
+    never, later = (each.hang() for each in labs[1:])
+    listing = starting(*(each.listed(f"{each.names[0]}*") for each in labs))
+    assert await listed(listing) == ["a"]
     assert [each.asked for each in labs] == [1, 1, 1]
-    assert labs[2].answers is not None
-    labs[2].answers.set_result(None)
+    later.set_result(None)
     await settle()
-    assert await listed() == ["a", "c"]
+    assert await listed(listing) == ["a", "c"]
     assert [each.asked for each in labs] == [1, 1, 1]
-    assert labs[1].answers is not None
-    labs[1].answers.cancel()
+    never.cancel()
 
 
 async def test_a_model_that_a_route_names_is_listed_while_servers_start() -> None:
     lab, other = Lab("a", first_wait=60.0), Lab()
-    lab.answers = asyncio.get_running_loop().create_future()
-    listing = Listing([other.listed("named"), lab.listed("*")], frozenset(), starting=0.0)
-    entries = await listing(Request(Operation.MODELS, protocol="tensors", listener="http"))
-    assert [each.name for each in entries] == ["named"]
+    answer = lab.hang()
+    assert await listed(starting(other.listed("named"), lab.listed("*"))) == ["named"]
     assert lab.asked == 1
-    lab.answers.cancel()
+    answer.cancel()
 
 
 async def test_the_first_model_of_several_backends_that_start_ends_the_wait() -> None:
-    labs = [Lab(name, first_wait=60.0) for name in ("a", "b")]
-    for each in labs:
-        each.answers = asyncio.get_running_loop().create_future()
-    listing = Listing([each.listed(f"{each.names[0]}*") for each in labs], frozenset(), starting=0.0)
-    asked = asyncio.ensure_future(listing(Request(Operation.MODELS, protocol="tensors", listener="http")))
+    a, b = Lab("a", first_wait=60.0), Lab("b", first_wait=60.0)
+    never, first = a.hang(), b.hang()
+    asked = asyncio.ensure_future(listed(starting(a.listed("a*"), b.listed("b*"))))
     await settle()
     assert not asked.done()
-    assert labs[1].answers is not None
-    labs[1].answers.set_result(None)
-    assert [each.name for each in await asked] == ["b"]
-    assert labs[0].answers is not None
-    labs[0].answers.cancel()
+    first.set_result(None)
+    assert await asked == ["b"]
+    never.cancel()
 
 
 async def test_tensor_clients_see_the_companions_that_a_model_claims() -> None:

@@ -26,23 +26,6 @@ READY = asking(Operation.READY)
 ONLINE, OFFLINE = asking(Operation.ONLINE), asking(Operation.OFFLINE)
 
 
-def test_offline_is_not_ready_until_it_is_online_again() -> None:
-    here = Readiness(lambda: True, {"http"})
-    assert here.of(READY)
-    assert here.offline(OFFLINE)
-    assert here.offline(OFFLINE)
-    assert not here.of(READY)
-    assert here.online(ONLINE)
-    assert here.of(READY)
-
-
-def test_the_flag_is_the_listeners_whatever_is_spoken_there() -> None:
-    here = Readiness(lambda: True, {"http", "other"})
-    here.offline(OFFLINE)
-    assert not here.of(asking(Operation.READY, protocol="v2"))
-    assert here.of(asking(Operation.READY, "other"))
-
-
 def test_online_is_no_more_than_the_gateway_is() -> None:
     here = Readiness(lambda: False, {"http"})
     here.online(ONLINE)
@@ -55,9 +38,8 @@ def test_it_is_not_allowed_by_default(operation: Operation) -> None:
     with pytest.raises(GatewayError) as refused:
         (here.online if operation is Operation.ONLINE else here.offline)(asking(operation))
     assert refused.value.status is Status.PERMISSION_DENIED
-    assert refused.value.message == (
-        f"listener 'http' does not allow {operation.value}; set `allow_offline: true` on it"
-    )
+    text = f"listener 'http' does not allow {operation.value}; set `allow_offline: true` on it"
+    assert refused.value.message == text
     assert here.of(READY)
 
 
@@ -112,9 +94,8 @@ async def test_a_flood_of_questions_is_one_question_a_second() -> None:
 
 
 async def test_who_does_not_answer_in_time_is_not_ready() -> None:
-    here = BackendReadiness(
-        {"hung": asyncio.Event().wait, "quick": Lab(a=True).backends._questions["a"]}, lambda: 0.0, 0.01
-    )
+    questions = {"hung": asyncio.Event().wait, "quick": Lab(a=True).backends._questions["a"]}
+    here = BackendReadiness(questions, lambda: 0.0, 0.01)
     assert await here.why_not("all") == "not ready: backend 'hung'"
 
 

@@ -32,13 +32,6 @@ def within_bounds(count: int, share: float, calls: int) -> bool:
     return abs(count - share * calls) <= 5 * math.sqrt(calls * share * (1 - share))
 
 
-def test_without_anything_to_stick_to_the_weights_decide() -> None:
-    chosen = split(9, 1)
-    counts = Counter(chosen.choose(request()) for _ in range(USERS))
-    assert within_bounds(counts[1], 0.1, USERS)
-    assert counts.total() == USERS
-
-
 def test_a_weight_of_0_takes_nothing_and_is_not_asked_for_metadata() -> None:
     chosen = split(0, 3, 0)
     assert {chosen.choose(request(user)) for user in ["", *map(str, range(1000))]} == {1}

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic
 
 import pytest
 
@@ -14,7 +13,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Servers, ServerTypes, Target, Traits
 from gateway.core.requests import Answer, Request, Response
 from gateway.routing import targets
-from gateway.routing.backend import local_backend
+from gateway.routing.backend import Backend, local_backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.targets import SECONDS_TRUSTED, Targets
 from tests.clock import Clock
@@ -55,25 +54,38 @@ class KeptWire(Wire):
 
 
 class Lab:
-    def __init__(
-        self,
-        wires: int = 1,
-        protocol: Protocol = FLAVORED,
-        flavor: str = "",
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
+    def __init__(self, wires: int = 1, protocol: Protocol = FLAVORED, flavor: str = "") -> None:
+        self.clock = Clock()
         self.wires = [KeptWire() for _ in range(wires)]
         endpoints = [Endpoint(f"host:{at}", wire) for at, wire in enumerate(self.wires)]
-        self.backend = local_backend(Target("lab", flavor=flavor), protocol, endpoints, 0, clock=clock)
+        self.backend = local_backend(Target("lab", flavor=flavor), protocol, endpoints, 0, clock=self.clock)
 
-    async def ask(self, operation: Operation = Operation.INFER) -> "asyncio.Task[Answer]":
-        task = asyncio.ensure_future(self.backend(Request(operation, "m")))
+    async def begin(
+        self, operation: Operation = Operation.INFER, backend: Backend | None = None
+    ) -> "asyncio.Task[Answer]":
+        """A call that waits for an answer. The end of the test's loop cancels those that still do."""
+        task = asyncio.ensure_future((backend or self.backend)(Request(operation, "m")))
         await settle()
         return task
 
-    async def answer(self, text: bytes = b"", status: int = 200, wire: int = 0) -> None:
-        self.wires[wire].answer(text, status)
-        await settle()
+    async def begun(self, flavor: bytes = b"ours") -> "asyncio.Task[Answer]":
+        """As `begin`, after the server has told its flavor."""
+        task = await self.begin()
+        await self.answer(flavor)
+        return task
+
+    async def answer(self, *texts: bytes, status: int = 200, wire: int = 0) -> None:
+        """Answer what is asked at a wire, one message after the other."""
+        for text in texts:
+            self.wires[wire].answer(text, status)
+            await settle()
+
+    async def broken_off(self) -> None:
+        """A call in which the connection breaks, after the server has told its flavor."""
+        task = await self.begun()
+        self.wires[0].break_off(sent=True)
+        with pytest.raises(TransportError):
+            await task
 
     def asked(self, wire: int = 0) -> list[str]:
         return [message.path for message in self.wires[wire].sent]
@@ -81,44 +93,40 @@ class Lab:
 
 async def test_the_server_is_asked_before_the_first_call_and_never_again() -> None:
     lab = Lab()
-    first = await lab.ask()
+    first = await lab.begin()
     assert lab.asked() == [QUESTION]
     await lab.answer(b"theirs")
-    second = await lab.ask(Operation.METADATA)
+    second = await lab.begin(Operation.METADATA)
     assert lab.asked() == [QUESTION, "infer theirs", "metadata theirs"]
-    await lab.answer()
-    await lab.answer()
+    await lab.answer(b"", b"")
     await asyncio.gather(first, second)
 
 
 async def test_calls_that_come_meanwhile_wait_for_the_same_answer() -> None:
     lab = Lab()
-    tasks = [await lab.ask() for _ in range(3)]
+    for _ in range(3):
+        await lab.begin()
     assert lab.asked() == [QUESTION]
     await lab.answer(b"ours")
     assert lab.asked() == [QUESTION, *["infer ours"] * 3]
-    for task in tasks:
-        task.cancel()
 
 
 async def test_who_gives_up_takes_nobodys_answer_away() -> None:
     lab = Lab()
-    first, second = await lab.ask(), await lab.ask()
+    first = await lab.begin()
+    await lab.begin()
     first.cancel()
     await settle()
     await lab.answer(b"ours")
     assert lab.asked() == [QUESTION, "infer ours"]
-    second.cancel()
 
 
 async def test_each_endpoint_is_asked_for_itself() -> None:
     lab = Lab(wires=2)
-    first, second = await lab.ask(), await lab.ask()
-    await lab.answer(b"ours", wire=0)
+    await lab.begun()
+    await lab.begin()
     await lab.answer(b"theirs", wire=1)
     assert (lab.asked(0), lab.asked(1)) == ([QUESTION, "infer ours"], [QUESTION, "infer theirs"])
-    first.cancel()
-    second.cancel()
 
 
 async def test_a_stream_is_asked_in_the_servers_way_too() -> None:
@@ -135,143 +143,119 @@ async def test_a_stream_is_asked_in_the_servers_way_too() -> None:
 
 async def test_what_is_configured_is_not_asked() -> None:
     lab = Lab(flavor="ours")
-    task = await lab.ask()
+    await lab.begin()
     assert lab.asked() == ["infer ours"]
-    task.cancel()
 
 
 async def test_a_protocol_without_flavors_asks_nothing() -> None:
     lab = Lab(protocol=replace(FLAVORED, traits=Traits()))
-    task = await lab.ask()
+    await lab.begin()
     assert lab.asked() == ["infer"]
-    task.cancel()
 
 
 @pytest.mark.parametrize("status", [400, 500])
 async def test_a_server_that_cannot_tell_is_plain_for_good(status: int) -> None:
     lab = Lab()
-    tasks = [await lab.ask()]
-    await lab.answer(b"no such path", status)
-    tasks.append(await lab.ask())
+    await lab.begin()
+    await lab.answer(b"no such path", status=status)
+    await lab.begin()
     assert lab.asked() == [QUESTION, "infer plain", "infer plain"]
-    for task in tasks:
-        task.cancel()
 
 
 async def test_a_server_that_is_not_there_is_the_calls_own_error() -> None:
     lab = Lab()
     lab.wires[0].refuses = True
     with pytest.raises(TransportError, match=r"backend 'lab' at host:0: connection refused") as refused:
-        await (await lab.ask())
+        await (await lab.begin())
     assert refused.value.sent is False
     lab.wires[0].refuses = False
-    task = await lab.ask()
+    await lab.begin()
     assert lab.asked() == [QUESTION]
-    task.cancel()
 
 
 async def test_another_endpoint_is_asked_where_the_question_broke_off() -> None:
     """The call itself was not sent, whatever became of the question."""
     lab = Lab(wires=2)
-    task = await lab.ask()
+    await lab.begin()
     lab.wires[0].break_off(sent=True)
     await settle()
     await lab.answer(b"ours", wire=1)
     assert lab.asked(1) == [QUESTION, "infer ours"]
-    task.cancel()
 
 
 @pytest.mark.parametrize("reason", [Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED])
 async def test_who_wants_credentials_is_plain_since_the_question_has_none(reason: Reason) -> None:
     lab = Lab()
-    task = await lab.ask()
+    await lab.begin()
     lab.wires[0].open.pop().set_exception(TransportError(reason.status, reason, "HTTP status 401", sent=True))
     await settle()
     assert lab.asked() == [QUESTION, "infer plain"]
-    task.cancel()
 
 
 async def test_a_server_is_asked_again_before_the_first_call_after_an_outage() -> None:
     lab = Lab()
-    task = await lab.ask()
-    await lab.answer(b"ours")
-    lab.wires[0].break_off(sent=True)
-    with pytest.raises(TransportError):
-        await task
-    again = await lab.ask()
-    await lab.answer(b"theirs")
+    await lab.broken_off()
+    await lab.begun(b"theirs")
     assert lab.asked() == [QUESTION, "infer ours", QUESTION, "infer theirs"]
-    again.cancel()
 
 
-async def reconnected(lab: Lab, clock: Clock, seconds: float) -> "asyncio.Task[Answer]":
+async def reconnected(lab: Lab, seconds: float) -> "asyncio.Task[Answer]":
     """The first call after the server's last connection has closed, and after `seconds` since the server told."""
-    call = await lab.ask()
-    await lab.answer(b"ours")
+    call = await lab.begun()
     await lab.answer(b"done")
     assert await call == Response(id="done")
-    clock.now += seconds
+    lab.clock.now += seconds
     del lab.wires[0].sent[:]
     lab.wires[0].disconnect()
-    return await lab.ask()
+    return await lab.begin()
 
 
 async def test_a_server_is_asked_again_before_the_first_call_on_a_new_connection() -> None:
-    clock = Clock()
-    lab = Lab(clock=clock)
+    lab = Lab()
     changed: list[str] = []
     lab.backend.on_recovery(lambda: changed.append("told"))
-    calls = [await reconnected(lab, clock, SECONDS_TRUSTED), await lab.ask()]
+    await reconnected(lab, SECONDS_TRUSTED)
+    await lab.begin()
     assert lab.asked() == [QUESTION], "both calls wait"
     await lab.answer(b"theirs")
     assert lab.asked() == [QUESTION, "infer theirs", "infer theirs"]
     assert changed == ["told"]
-    for each in calls:
-        each.cancel()
 
 
 async def test_it_is_asked_once_for_all_connections_that_close() -> None:
-    clock = Clock()
-    lab = Lab(clock=clock)
-    call = await reconnected(lab, clock, SECONDS_TRUSTED)
-    await lab.answer(b"ours")
-    await lab.answer(b"done")
+    lab = Lab()
+    call = await reconnected(lab, SECONDS_TRUSTED)
+    await lab.answer(b"ours", b"done")
     await call
     lab.wires[0].disconnect()
-    following = await lab.ask()
+    await lab.begin()
     assert lab.asked() == [QUESTION, "infer ours", "infer ours"]
-    following.cancel()
 
 
 async def test_a_server_that_closes_each_connection_is_asked_once_a_minute() -> None:
-    clock = Clock()
-    lab = Lab(clock=clock)
-    call = await reconnected(lab, clock, SECONDS_TRUSTED - 1)
+    lab = Lab()
+    await reconnected(lab, SECONDS_TRUSTED - 1)
     assert lab.asked() == ["infer ours"]
-    call.cancel()
 
 
 @pytest.mark.parametrize("answer", ["busy", "refuses", "silent"])
 async def test_a_server_that_does_not_tell_again_gets_the_call(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "SECONDS_CONFIRMED", 0.0 if answer == "silent" else GENEROUS)
-    clock = Clock()
-    lab = Lab(clock=clock)
-    call = await reconnected(lab, clock, SECONDS_TRUSTED)
+    lab = Lab()
+    await reconnected(lab, SECONDS_TRUSTED)
     if answer == "busy":
-        await lab.answer(b"loading", 503)
+        await lab.answer(b"loading", status=503)
     elif answer == "refuses":
         lab.wires[0].break_off(sent=False)
     else:
         await asyncio.sleep(0.001)
     await settle()
     assert lab.asked() == [QUESTION, "infer ours"]
-    call.cancel()
 
 
 async def test_a_refusal_by_a_server_that_closes_the_connection_is_not_repeated() -> None:
-    clock = Clock()
-    lab = Lab(clock=clock)
-    call = await reconnected(lab, clock, 0)
+    lab = Lab()
+    call = await reconnected(lab, 0)
     lab.wires[0].answer(b"wrong", 400)
     lab.wires[0].disconnect()
     await settle()
@@ -291,33 +275,24 @@ async def test_a_backend_that_is_closed_is_told_no_more() -> None:
 async def test_every_backend_of_an_address_asks_again_after_an_outage() -> None:
     lab = Lab()
     other = local_backend(Target("other"), FLAVORED, lab.backend.endpoints, 0)
-    task = asyncio.ensure_future(other(Request(Operation.INFER, "m")))
-    await settle()
-    await lab.answer(b"ours")
-    await lab.answer()
+    task = await lab.begin(backend=other)
+    await lab.answer(b"ours", b"")
     await task
-    first = await lab.ask()
-    await lab.answer(b"ours")
-    lab.wires[0].break_off(sent=True)
-    with pytest.raises(TransportError):
-        await first
+    await lab.broken_off()
     del lab.wires[0].sent[:]
-    task = asyncio.ensure_future(other(Request(Operation.INFER, "m")))
-    await settle()
+    await lab.begin(backend=other)
     assert lab.asked() == [QUESTION]
-    task.cancel()
 
 
 async def test_a_refusal_is_repeated_once_where_another_server_answers() -> None:
     lab = Lab()
     changed: list[str] = []
     lab.backend.on_recovery(lambda: changed.append("told"))
-    first = await lab.ask()
-    await lab.answer(b"ours")
-    await lab.answer()
+    first = await lab.begun()
+    await lab.answer(b"")
     await first
-    call = await lab.ask()
-    await lab.answer(b"I do not understand you", 400)
+    call = await lab.begin()
+    await lab.answer(b"I do not understand you", status=400)
     assert not call.done()
     assert not changed
     await lab.answer(b"theirs")
@@ -331,70 +306,65 @@ async def test_each_endpoint_is_another_server_for_itself() -> None:
     """Both servers are replaced while each has a call. The change of one is not that of the other, whose refused call
     would be sent again as before."""
     lab = Lab(wires=2)
-    calls = [await lab.ask(), await lab.ask()]
+    calls = [await lab.begin(), await lab.begin()]
     await lab.answer(b"ours", wire=0)
     await lab.answer(b"ours", wire=1)
     for wire in (0, 1):
-        for text, status in ((b"no", 400), (b"theirs", 200), (b"done", 200)):
-            await lab.answer(text, status, wire)
+        await lab.answer(b"no", status=400, wire=wire)
+        await lab.answer(b"theirs", b"done", wire=wire)
     assert await asyncio.gather(*calls) == [Response(id="done")] * 2
     assert lab.asked(0) == lab.asked(1) == [QUESTION, "infer ours", QUESTION, "infer theirs"]
 
 
 async def test_an_endpoint_that_returns_leaves_the_others_as_they_are() -> None:
     lab = Lab(wires=2)
-    calls = [await lab.ask(), await lab.ask()]
-    await lab.answer(b"ours", wire=0)
-    await lab.answer(b"ours", wire=1)
+    for wire in (0, 1):
+        await lab.begin()
+        await lab.answer(b"ours", wire=wire)
     lab.backend.endpoints[0].changed()
-    await lab.answer(b"done", wire=0)
-    await lab.answer(b"done", wire=1)
-    calls += [await lab.ask(), await lab.ask()]
+    for wire in (0, 1):
+        await lab.answer(b"done", wire=wire)
+    for _ in range(2):
+        await lab.begin()
     assert (lab.asked(0)[2:], lab.asked(1)[2:]) == ([QUESTION], ["infer ours"])
-    for task in calls:
-        task.cancel()
 
 
 async def test_a_call_is_repeated_only_once() -> None:
     lab = Lab()
-    call = await lab.ask()
-    for text, status in ((b"ours", 200), (b"no", 400), (b"theirs", 200), (b"no again", 400)):
-        await lab.answer(text, status)
+    call = await lab.begun()
+    await lab.answer(b"no", status=400)
+    await lab.answer(b"theirs")
+    await lab.answer(b"no again", status=400)
     with pytest.raises(GatewayError, match="no again"):
         await call
     assert lab.asked() == [QUESTION, "infer ours", QUESTION, "infer theirs"]
 
 
 async def test_wrong_calls_ask_the_same_server_once_a_second() -> None:
-    now = [5.0]
-    lab = Lab(clock=lambda: now[0])
+    lab = Lab()
     expected = [QUESTION]
-    call = await lab.ask()
-    await lab.answer(b"ours")
-    for now[0], asks in ((5.0, True), (5.5, False), (5.9, False), (6.1, True)):
+    call = await lab.begun()
+    for lab.clock.now, asks in ((5.0, True), (5.5, False), (5.9, False), (6.1, True)):
         expected += ["infer ours", QUESTION] if asks else ["infer ours"]
-        await lab.answer(b"wrong", 400)
+        await lab.answer(b"wrong", status=400)
         if asks:
             await lab.answer(b"ours")
         with pytest.raises(GatewayError, match="wrong"):
             await call
         assert lab.asked() == expected
-        call = await lab.ask()
-    call.cancel()
+        call = await lab.begin()
 
 
 async def test_calls_that_are_refused_together_ask_once_and_are_all_repeated() -> None:
     lab = Lab()
-    calls = [await lab.ask() for _ in range(3)]
+    calls = [await lab.begin() for _ in range(3)]
     await lab.answer(b"ours")
-    await lab.answer(b"no", 400)
-    await lab.answer(b"no", 400)
+    await lab.answer(b"no", b"no", status=400)
     late = lab.wires[0].open.pop(0)
     await lab.answer(b"theirs")
     late.set_result(Message(status=400, parts=(b"no",)))
     await settle()
-    for _ in calls:
-        await lab.answer(b"done")
+    await lab.answer(*[b"done"] * 3)
     assert await asyncio.gather(*calls) == [Response(id="done")] * 3
     assert lab.asked() == [QUESTION, *["infer ours"] * 3, QUESTION, *["infer theirs"] * 3]
 
@@ -402,26 +372,26 @@ async def test_calls_that_are_refused_together_ask_once_and_are_all_repeated() -
 @pytest.mark.parametrize("operation", [Operation.INFER, Operation.LOAD])
 async def test_what_may_have_been_done_is_not_done_again_but_the_next_call_is_right(operation: Operation) -> None:
     lab = Lab()
-    call = await lab.ask(operation)
+    call = await lab.begin(operation)
     await lab.answer(b"ours")
-    await lab.answer(b"the model failed", 500)
+    await lab.answer(b"the model failed", status=500)
     await lab.answer(b"theirs")
     with pytest.raises(GatewayError, match="status 500"):
         await call
     assert lab.asked() == [QUESTION, f"{operation.value} ours", QUESTION]
-    following = await lab.ask()
+    await lab.begin()
     if operation is Operation.LOAD:  # after which the server is asked in any case
         await lab.answer(b"theirs")
     assert lab.asked()[-1] == "infer theirs"
-    following.cancel()
 
 
 @pytest.mark.parametrize("operation", [Operation.METADATA, Operation.LOAD])
 async def test_requests_without_a_slot_are_repeated_as_well(operation: Operation) -> None:
     lab = Lab()
-    call = await lab.ask(operation)
-    for text, status in ((b"ours", 200), (b"no", 400), (b"theirs", 200), (b"done", 200)):
-        await lab.answer(text, status)
+    call = await lab.begin(operation)
+    await lab.answer(b"ours")
+    await lab.answer(b"no", status=400)
+    await lab.answer(b"theirs", b"done")
     await call
     assert lab.asked() == [QUESTION, f"{operation.value} ours", QUESTION, f"{operation.value} theirs"]
 
@@ -431,8 +401,9 @@ async def test_a_stream_is_repeated_as_well_before_it_has_begun() -> None:
     stream = lab.backend.stream(Request(Operation.INFER, "m"))
     task = asyncio.ensure_future(anext(stream))
     await settle()
-    for text, status in ((b"ours", 200), (b"no", 400), (b"theirs", 200), (b"response", 200)):
-        await lab.answer(text, status)
+    await lab.answer(b"ours")
+    await lab.answer(b"no", status=400)
+    await lab.answer(b"theirs", b"response")
     assert await task == Response(id="response")
     assert lab.asked() == [QUESTION, "infer ours", QUESTION, "infer theirs"]
     await stream.aclose()
@@ -440,14 +411,14 @@ async def test_a_stream_is_repeated_as_well_before_it_has_begun() -> None:
 
 async def test_a_refusal_stands_where_the_server_does_not_tell_again() -> None:
     lab = Lab()
-    call = await lab.ask()
-    for text, status in ((b"ours", 200), (b"no", 400), (b"busy", 503)):
-        await lab.answer(text, status)
+    call = await lab.begun()
+    await lab.answer(b"no", status=400)
+    await lab.answer(b"busy", status=503)
     with pytest.raises(GatewayError, match="no"):
         await call
-    following = await lab.ask()
+    following = await lab.begin()
     assert lab.asked()[-1] == "infer ours"
-    await lab.answer(b"no", 400)  # a busy server is not asked at each refusal
+    await lab.answer(b"no", status=400)  # a busy server is not asked at each refusal
     with pytest.raises(GatewayError, match="no"):
         await following
     assert lab.asked() == [QUESTION, "infer ours", QUESTION, "infer ours"]
@@ -456,30 +427,24 @@ async def test_a_refusal_stands_where_the_server_does_not_tell_again() -> None:
 @pytest.mark.parametrize("error", [Reason.INTERNAL, Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED])
 async def test_a_server_that_fails_to_tell_is_still_the_one_that_told(error: Reason) -> None:
     lab = Lab()
-    first = await lab.ask()
-    await lab.answer(b"ours")
-    lab.wires[0].break_off(sent=True)
-    with pytest.raises(TransportError):
-        await first
-    call = await lab.ask()
+    await lab.broken_off()
+    await lab.begin()
     if error is Reason.INTERNAL:
-        await lab.answer(b"", 500)
+        await lab.answer(b"", status=500)
     else:
         lab.wires[0].open.pop().set_exception(TransportError(error.status, error, "no", sent=True))
         await settle()
     assert lab.asked() == [QUESTION, "infer ours", QUESTION, "infer ours"]
-    call.cancel()
 
 
 async def test_a_server_that_is_not_ready_yet_is_asked_again() -> None:
     lab = Lab()
-    first = await lab.ask()
-    await lab.answer(b"loading", 503)
+    first = await lab.begin()
+    await lab.answer(b"loading", status=503)
     with pytest.raises(GatewayError, match="loading"):
         await first
-    second = await lab.ask()
+    await lab.begin()
     assert lab.asked() == [QUESTION, QUESTION]
-    second.cancel()
 
 
 async def test_a_server_that_hangs_is_waited_for_no_longer_than_the_bound() -> None:

@@ -8,7 +8,7 @@ from gateway.core.errors import GatewayError, Reason, not_found, refusal
 from gateway.core.models import Signature
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.requests import Answer, Request, Response
-from gateway.core.transport import Destination
+from gateway.core.transport import Destination, Handler, StreamHandler
 from gateway.routing.conditions import Conditions
 from gateway.routing.router import Route, Router
 from gateway.routing.version_names import renamed, split_version
@@ -134,15 +134,20 @@ class Server:
         return Router([Route(Conditions(model="*"), here, joins_versions=joins_versions)], {}, frozenset({"toy"}))
 
 
+def ways(destination: Destination) -> tuple[Handler, StreamHandler]:
+    """For calls, and for streams."""
+    assert destination.handler is not None
+    assert destination.stream is not None
+    return destination.handler, destination.stream
+
+
 async def asked_both_ways(router: Router, name: str) -> list[tuple[str, str]]:
     """The names in a call's answer, and in a stream's."""
     request = Request(INFER, name, protocol="toy")
-    destination = router.select(request)
-    assert destination.handler is not None
-    assert destination.stream is not None
-    answer = await destination.handler(request)
+    handler, stream = ways(router.select(request))
+    answer = await handler(request)
     assert isinstance(answer, Response)
-    return [(each.model, each.version) for each in [answer, *[each async for each in destination.stream(request)]]]
+    return [(each.model, each.version) for each in [answer, *[each async for each in stream(request)]]]
 
 
 async def test_behind_a_glob_the_backend_knows_whether_a_name_holds_a_version() -> None:
@@ -166,21 +171,19 @@ async def test_behind_a_glob_the_backend_knows_whether_a_name_holds_a_version() 
 )
 async def test_of_two_errors_the_client_gets_the_one_that_tells_more(server: Server, told: str, questions: int) -> None:
     request = Request(INFER, "double-1", protocol="toy")
-    destination = server.router().select(request)
-    assert destination.handler is not None
-    assert destination.stream is not None
+    handler, stream = ways(server.router().select(request))
     with pytest.raises(GatewayError, match=told):
-        await destination.handler(request)
+        await handler(request)
     with pytest.raises(GatewayError, match=told):
-        await anext(destination.stream(request))
+        await anext(stream(request))
     assert len(server.asked) == 2 * questions
 
 
 async def test_a_stream_that_has_begun_does_not_begin_again() -> None:
     server = Server(("double-1", ""), ("double", "1"), breaks=True)
-    stream = server.router().select(Request(INFER, "double-1", protocol="toy")).stream
-    assert stream is not None
-    responses = stream(Request(INFER, "double-1", protocol="toy"))
+    request = Request(INFER, "double-1", protocol="toy")
+    _, stream = ways(server.router().select(request))
+    responses = stream(request)
     assert (await anext(responses)).model == "double-1"
     with pytest.raises(GatewayError, match="gone meanwhile"):
         await anext(responses)
@@ -200,17 +203,12 @@ async def test_a_glob_of_clients_with_versions_of_their_own_takes_the_name_as_it
 
 
 async def test_metadata_and_streams_have_the_clients_names_too() -> None:
-    here = renamed(ECHO.whole["toy"], "echo", "1.0")
-    assert here.handler is not None
-    assert here.stream is not None
-    told = await here.handler(Request(METADATA, "echo-1.0"))
+    handler, stream = ways(renamed(ECHO.whole["toy"], "echo", "1.0"))
+    told = await handler(Request(METADATA, "echo-1.0"))
     assert isinstance(told, Signature)
     assert (told.name, told.platform) == ("echo-1.0", "echo echo 1.0")
-    responses = [each async for each in here.stream(Request(INFER, "echo-1.0"))]
-    assert [(each.model, each.version, each.id) for each in responses] == [
-        ("echo-1.0", "", "echo echo 0"),
-        ("echo-1.0", "", "echo echo 1"),
-    ]
+    responses = [(each.model, each.version, each.id) async for each in stream(Request(INFER, "echo-1.0"))]
+    assert responses == [("echo-1.0", "", "echo echo 0"), ("echo-1.0", "", "echo echo 1")]
 
 
 async def test_whether_a_model_is_ready_has_no_name() -> None:

@@ -10,7 +10,7 @@ from gateway.bridge.graphs.graph import StepKeys
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.requests import Response
-from gateway.core.tensors import tensor
+from gateway.core.tensors import Tensor, tensor
 from tests.bridge.graphs.models import ALL, MODELS, Counted, Graphed, Lab, Model, Norm, Plain, Sine
 
 GRADIENT, JACOBIAN, HESSIAN = Operation.GRADIENT, Operation.APPLY_JACOBIAN, Operation.APPLY_HESSIAN
@@ -326,22 +326,16 @@ class Wrong(Sine):
 
 
 @pytest.mark.parametrize(
-    ("response", "told"),
+    ("outputs", "told"),
     [
-        (
-            Response((tensor("output", np.zeros((1, 3))),)),
-            r"gradient gave shape \[1, 3\], expected the elements of \[1, 2\]",
-        ),
-        (
-            Response((tensor("output", np.zeros((2, 1))),)),
-            r"gradient gave shape \[2, 1\], expected the elements of \[1, 2\]",
-        ),
-        (Response((tensor("y", np.zeros((1, 2))),)), "gradient gave outputs y, expected 'output'"),
-        (Response(), "gradient gave outputs none, expected 'output'"),
+        ([tensor("output", np.zeros((1, 3)))], r"gradient gave shape \[1, 3\], expected the elements of \[1, 2\]"),
+        ([tensor("output", np.zeros((2, 1)))], r"gradient gave shape \[2, 1\], expected the elements of \[1, 2\]"),
+        ([tensor("y", np.zeros((1, 2)))], "gradient gave outputs y, expected 'output'"),
+        ([], "gradient gave outputs none, expected 'output'"),
     ],
 )
-async def test_a_step_that_gives_another_derivative_than_it_was_asked_for(response: Response, told: str) -> None:
-    graph = Graphed(CHAIN, Lab({**MODELS, "sine": Wrong(response)}))
+async def test_a_step_that_gives_another_derivative_than_it_was_asked_for(outputs: list[Tensor], told: str) -> None:
+    graph = Graphed(CHAIN, Lab({**MODELS, "sine": Wrong(Response(tuple(outputs)))}))
     with pytest.raises(GatewayError, match=told) as failed:
         await graph.derive(GRADIENT, point(CHAIN, 1), sens=[[1.0]])
     assert failed.value.message.startswith("step 'a' (model 'sine'): ")
@@ -350,11 +344,8 @@ async def test_a_step_that_gives_another_derivative_than_it_was_asked_for(respon
 
 async def test_rows_that_are_claimed_without_bytes_take_no_memory() -> None:
     """With an empty vector, an index for each of 2^40 rows would take 8 TiB."""
-    data = {
-        "inputs": {"x": "FP64 [-1, -1]"},
-        "steps": {"n": {"model": "norm", "inputs": {"x": "$x"}}},
-        "outputs": {"y": "$n"},
-    }
+    steps = {"n": {"model": "norm", "inputs": {"x": "$x"}}}
+    data = {"inputs": {"x": "FP64 [-1, -1]"}, "steps": steps, "outputs": {"y": "$n"}}
     graph = Graphed(data, memory=Counted(2**30))
     with pytest.raises(GatewayError, match="no memory for 8796093022208 bytes more"):
         await graph.derive(JACOBIAN, {"x": np.zeros((2**40, 0))}, vec=np.zeros((2**40, 0)))

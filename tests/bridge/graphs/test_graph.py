@@ -17,8 +17,8 @@ def graph(steps: dict[str, Any], outputs: dict[str, Any], inputs: dict[str, str]
     return make_graph("g", keys({"inputs": X if inputs is None else inputs, "steps": steps, "outputs": outputs}))
 
 
-def call(model: str = "m", **more: Any) -> dict[str, Any]:
-    return {"model": model, "inputs": {"x": "$x"}, **more}
+def call(x: Any = "$x", when: Any = None, **inputs: Any) -> dict[str, Any]:
+    return {"model": "m", "inputs": {"x": x, **inputs}, **({"when": when} if when else {})}
 
 
 def refused(steps: dict[str, Any], outputs: dict[str, Any], inputs: dict[str, str] | None = None) -> GraphError:
@@ -30,8 +30,8 @@ def refused(steps: dict[str, Any], outputs: dict[str, Any], inputs: dict[str, st
 def test_steps_come_after_those_that_they_need() -> None:
     made = graph(
         {
-            "last": {"model": "m", "inputs": {"a": "$middle.y", "b": {"sum": ["$first", "$x"]}}},
-            "middle": {"model": "m", "inputs": {"a": "$first"}},
+            "last": call("$middle.y", b={"sum": ["$first", "$x"]}),
+            "middle": call("$first"),
             "first": call(),
         },
         {"y": "$last.z"},
@@ -71,7 +71,7 @@ def test_values_are_read() -> None:
     ],
 )
 def test_constants(written: Any, expected: Any) -> None:
-    made = graph({"s": {"model": "m", "inputs": {"x": "$x", "c": written}}}, {"y": "$s"}).steps["s"].inputs["c"]
+    made = graph({"s": call(c=written)}, {"y": "$s"}).steps["s"].inputs["c"]
     assert isinstance(made, ConstantTensor)
     assert made.array.dtype == expected.dtype
     assert made.array.tolist() == expected.tolist()
@@ -99,7 +99,7 @@ def test_constants(written: Any, expected: Any) -> None:
     ],
 )  # fmt: skip
 def test_wrong_values(written: Any, told: str) -> None:
-    error = refused({"s": {"model": "m", "inputs": {"x": "$x", "c": written}}}, {"y": "$s"})
+    error = refused({"s": call(c=written)}, {"y": "$s"})
     assert error.place[:4] == ("steps", "s", "inputs", "c")
     if written != [1, "$x"]:
         assert told in error.message
@@ -122,33 +122,24 @@ def test_values_behind_names_count_as_if_they_were_written_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "told", "place"),
+    ("steps", "told"),
     [
-        (
-            {"a": {"model": "m", "inputs": {"x": "$b"}}, "b": {"model": "m", "inputs": {"x": "$c"}},
-             "c": {"model": "m", "inputs": {"x": "$b", "y": "$x"}}},
-            "the step needs itself: b -> c -> b", ("steps", "a"),
-        ),
-        ({"a": {"model": "m", "inputs": {"x": "$a", "y": "$x"}}}, "the step needs itself: a -> a", ("steps", "a")),
-        (
-            {"a": call(when={"value": "$b.y", "above": 1}), "b": {"model": "m", "inputs": {"x": "$a"}}},
-            "the step needs itself: a -> b -> a", ("steps", "a"),
-        ),
-        ({"a": {"sum": ["$b", "$x"]}, "b": {"sum": ["$a"]}}, "the value needs itself: a -> b -> a", ("steps", "a")),
+        ({"a": call("$b"), "b": call("$c"), "c": call("$b", y="$x")}, "the step needs itself: b -> c -> b"),
+        ({"a": call("$a", y="$x")}, "the step needs itself: a -> a"),
+        ({"a": call(when={"value": "$b.y", "above": 1}), "b": call("$a")}, "the step needs itself: a -> b -> a"),
+        ({"a": {"sum": ["$b", "$x"]}, "b": {"sum": ["$a"]}}, "the value needs itself: a -> b -> a"),
     ],
-)  # fmt: skip
-def test_circles(steps: dict[str, Any], told: str, place: tuple[str, ...]) -> None:
+)
+def test_circles(steps: dict[str, Any], told: str) -> None:
     error = refused(steps, {"y": "$a"})
-    assert (error.message, error.place) == (told, place)
+    assert (error.message, error.place) == (told, ("steps", "a"))
 
 
 @pytest.mark.parametrize(
     ("steps", "outputs", "inputs", "told", "place"),
     [
-        ({"a": call(), "b": call()}, {"y": "$a"}, None, "no output needs the step 'b'; remove", ("steps", "b")),
         ({"a": call(), "v": {"sum": ["$a"]}}, {"y": "$a"}, None, "no output needs the step 'v'", ("steps", "v")),
         ({}, {"y": [1]}, None, "nothing uses the input 'x'; remove it", ("inputs", "x")),
-        ({}, {}, None, "expected at least one output", ("outputs",)),
         ({"x": call()}, {"y": "$x"}, None, "'x' is already an input of the graph", ("steps", "x")),
         ({"1a": call()}, {"y": "$x"}, None, "'1a' is no name of a step", ("steps", "1a")),
         ({"v": {"sum": ["$x"]}}, {"y": "$v.z"}, None, "'$v' is one tensor and has no 'z'", ("outputs", "y")),
@@ -170,7 +161,7 @@ def test_what_is_wrong_with_a_graph(
     assert error.place == place
 
 
-SCORE = {"score": {"model": "m", "inputs": {"x": "$x"}}}
+SCORE = {"score": call()}
 HIGH = {"value": "$score.s", "equals": 1}
 LOW = {"value": "$score.s", "differs": 1}
 
@@ -179,7 +170,7 @@ LOW = {"value": "$score.s", "differs": 1}
     ("steps", "output", "told"),
     [
         ({"a": call(when={"parameter": "p", "above": 1})}, "$a", "step 'a' can be skipped; use `first`"),
-        ({**SCORE, "a": call(when=HIGH), "b": {"model": "m", "inputs": {"x": "$a"}}}, "$b", "step 'b' can be skipped"),
+        ({**SCORE, "a": call(when=HIGH), "b": call("$a")}, "$b", "step 'b' can be skipped"),
         ({**SCORE, "a": call(when=HIGH)}, {"sum": ["$a", "$x"]}, "step 'a' can be skipped"),
         ({**SCORE, "a": call(when=HIGH), "b": call(when=HIGH)}, {"first": ["$a", "$b"]}, "step 'a' can be skipped"),
         (
@@ -205,14 +196,11 @@ def test_outputs_that_may_be_missing(steps: dict[str, Any], output: Any, told: s
         ({"a": call(when={"parameter": "p", "above": 1}), "b": call()}, {"first": ["$a", "$b"]}),
         ({**SCORE, "a": call(when=HIGH), "b": call(when=LOW)}, {"first": ["$a", "$b"]}),
         (
-            {**SCORE, "a": call(when=HIGH), "b": call(when=LOW), "c": {"model": "m", "inputs": {"x": "$a"}}},
+            {**SCORE, "a": call(when=HIGH), "b": call(when=LOW), "c": call("$a")},
             {"first": [{"sum": ["$c", "$x"]}, "$b"]},
         ),
         (
-            {
-                "a": call(when={"parameter": "p", "equals": "left"}),
-                "b": call(when={"parameter": "p", "differs": "left"}),
-            },
+            {name: call(when={"parameter": "p", way: "left"}) for name, way in (("a", "equals"), ("b", "differs"))},
             {"first": ["$a", "$b"]},
         ),
     ],
@@ -238,15 +226,10 @@ def test_conditions(comparison: str, to: Any, yes: list[Any], no: list[Any]) -> 
     assert [condition.holds(each) for each in no] == [False] * len(no)
 
 
-def test_most_steps_are_read_and_more_are_refused_before_any_is() -> None:
-    steps: dict[str, Any] = {
-        f"s{at}": {"model": "m", "inputs": {"x": f"$s{at - 1}" if at else "$x"}} for at in range(MOST_STEPS)
-    }
+def test_most_steps_are_read_in_any_order() -> None:
+    steps = {f"s{at}": call(x=f"$s{at - 1}" if at else "$x") for at in range(MOST_STEPS)}
     made = graph(dict(reversed(steps.items())), {"y": f"$s{MOST_STEPS - 1}"})
     assert list(made.steps) == list(steps)
-    more = {f"s{at}": {"model": "m", "inputs": {"x": object()}} for at in range(10_000)}
-    error = refused(more, {"y": "$s0"})
-    assert (error.message, error.place) == ("10000 steps; a graph has at most 1000", ("steps",))
 
 
 def test_first_is_a_value_of_its_own() -> None:

@@ -26,6 +26,7 @@ from gateway.routing.load.pages import (
     TritonPageMeter,
 )
 from gateway.routing.load.reported import ReportedLoads
+from tests.clock import Clock
 from tests.limits import settle, until
 from tests.routing.fakes import TOY, Wire
 from tests.routing.load.test_orca import MESSAGE
@@ -58,30 +59,35 @@ class Pages:
         self.reply = b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body)
 
 
-class Lab:
-    """A backend of one endpoint whose page is asked for, round by round."""
+class Measured:
+    """A backend of one endpoint whose load is known."""
 
-    def __init__(self, url: str, meter: Callable[[], PageMeter], timeout: float) -> None:
-        self.now = 1000.0
-        self.endpoint = Endpoint("127.0.0.1:8001", Wire(), self.clock)
+    def __init__(self) -> None:
+        self.clock = Clock(1000.0)
+        self.wire = Wire()
+        self.endpoint = Endpoint("127.0.0.1:8001", self.wire, self.clock)
         self.backend = local_backend(Target("lab"), TOY, [self.endpoint], 0)
         self.loads = ReportedLoads(5.0, self.clock)
-        asking = Asking(lambda endpoint: page_at(url), meter, timeout=timeout)
-        self.pages = LoadPages(self.backend, asking, self.loads, self.clock, lambda: 0.5)
-
-    def clock(self) -> float:
-        return self.now
-
-    async def round(self, seconds: float = 1.0) -> None:
-        """The next round, until it is over."""
-        self.now += seconds
-        self.pages.round()
-        await asyncio.gather(*self.pages.running, return_exceptions=True)
 
     def load_now(self) -> float | None:
         """The load; a method, since it changes."""
         told = self.loads.now(self.endpoint)
         return None if told is None else told.load
+
+
+class Lab(Measured):
+    """Its page is asked for, round by round."""
+
+    def __init__(self, url: str, meter: Callable[[], PageMeter], timeout: float) -> None:
+        super().__init__()
+        asking = Asking(lambda endpoint: page_at(url), meter, timeout=timeout)
+        self.pages = LoadPages(self.backend, asking, self.loads, self.clock, lambda: 0.5)
+
+    async def round(self, seconds: float = 1.0) -> None:
+        """The next round, until it is over."""
+        self.clock.now += seconds
+        self.pages.round()
+        await asyncio.gather(*self.pages.running, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -166,7 +172,7 @@ async def test_an_endpoint_that_has_gone_is_not_asked_and_its_connection_is_clos
         pages.says(GAUGE)
         await each.round()
         each.backend.remove(each.endpoint)
-        each.now += 1.0
+        each.clock.now += 1.0
         each.pages.round()
         await asyncio.wait_for(pages.gone.wait(), 30)
         assert (each.load_now(), pages.asked) == (None, 1)
@@ -179,19 +185,12 @@ async def test_the_rounds_go_on_by_themselves() -> None:
         await until(lambda: each.load_now() is not None, 0)
 
 
-class Reported:
-    """A backend of one endpoint whose replies are read."""
+class Reported(Measured):
+    """Its replies are read."""
 
     def __init__(self) -> None:
-        self.now = 1000.0
-        self.wire = Wire()
-        self.endpoint = Endpoint("a:1", self.wire, self.clock)
-        self.backend = local_backend(Target("lab"), TOY, [self.endpoint], 0)
-        self.loads = ReportedLoads(5.0, self.clock)
+        super().__init__()
         self.reports = LoadReports(self.backend.choice, "named_metrics.queue", "calls", self.loads, self.clock)
-
-    def clock(self) -> float:
-        return self.now
 
     async def call(self, headers: Headers) -> None:
         """A call that is answered with these headers."""
@@ -199,11 +198,6 @@ class Reported:
         await settle()
         self.wire.open[-1].set_result(Message(status=200, headers=headers, parts=(b"x",)))
         await call
-
-    def load_now(self) -> float | None:
-        """The load; a method, since it changes."""
-        told = self.loads.now(self.endpoint)
-        return None if told is None else told.load
 
 
 TEXT = Headers(((b"endpoint-load-metrics", b"TEXT named_metrics.queue=12"),))
@@ -233,10 +227,10 @@ async def test_a_malformed_report_is_told_once_and_the_answer_is_not_touched(cap
         await lab.call(JUNK)
     await lab.call(TEXT)
     assert lab.load_now() is None
-    lab.now += PAUSE
+    lab.clock.now += PAUSE
     await lab.call(JUNK)
     assert len(caplog.messages) == 1
-    lab.now += PAUSE
+    lab.clock.now += PAUSE
     await lab.call(TEXT)
     assert lab.load_now() == 12
 

@@ -6,23 +6,19 @@ import pytest
 
 from gateway.routing.balancing import LeastLoad, Weights, strategy
 from gateway.routing.load.reported import HALF_SECONDS, ReportedLoads
+from tests.routing import test_balancing
 
 
 class Health:
     answers = 0
 
 
-class Server:
-    """An endpoint as the strategy sees it."""
+class Server(test_balancing.Server):
+    """An endpoint as the strategy sees it, with the answers that it has given."""
 
     def __init__(self, name: str, in_flight: int = 0) -> None:
-        self.name = name
-        self.in_flight = in_flight
-        self.since = -float("inf")
+        super().__init__(name, in_flight)
         self.health = Health()
-
-    def __repr__(self) -> str:
-        return self.name
 
 
 class Lab:

@@ -3,6 +3,7 @@
 import pytest
 
 from gateway.routing.load.prometheus import FADING_SECONDS, TritonLoad, TritonMeter, TritonPage, read_triton
+from tests.routing.load.test_prometheus import result
 
 PAGE = b"""# TYPE nv_inference_request_success counter
 nv_inference_request_success{model="a",version="1"} 90
@@ -20,22 +21,11 @@ nv_gpu_utilization{gpu_uuid="GPU-2"} 1
 """
 
 
-def page(text: bytes) -> TritonPage:
-    steps = read_triton(text)
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        found = end.value
-    assert isinstance(found, TritonPage)
-    return found
-
-
 def test_a_page_is_summed_over_models_and_versions() -> None:
-    found = page(PAGE)
+    found = result(read_triton(PAGE))
     assert (found.pending, found.answered, found.gpu) == (5.0, 100.0, 0.75)
     assert found.work == pytest.approx(4.0)
-    assert page(b"up 1\n") == TritonPage(answered=None)
+    assert result(read_triton(b"up 1\n")) == TritonPage(answered=None)
 
 
 def meter(*pages: TritonPage, in_flight: int = 0) -> TritonLoad:
@@ -47,7 +37,7 @@ def meter(*pages: TritonPage, in_flight: int = 0) -> TritonLoad:
 
 
 def test_the_first_page_tells_the_time_of_a_call() -> None:
-    load = meter(page(PAGE))
+    load = meter(result(read_triton(PAGE)))
     assert load.work / load.answered == pytest.approx(0.04)
     assert load.calls == 5 + 0.75  # those that wait, and the GPUs, which something keeps busy
 

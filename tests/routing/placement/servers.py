@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any
 
 from gateway.core.datatypes import DATATYPES
@@ -86,9 +86,8 @@ class Server:
         """Models that it lists as loaded, and says not to have when they are called."""
         self.load_errors: dict[str, str] = {}
         self.unload_errors: dict[str, str] = {}
-        self.unloading: dict[str, int] = {}
-        self.slow_to_unload = 0
-        """In how many lists a model is still there after it was unloaded."""
+        self.errors: dict[Operation, GatewayError] = {}
+        """What it answers to operations whatever it has."""
         self.gates: dict[str, asyncio.Event] = {}
         """Operations, as in `events`, that wait for an event."""
         self.lists = True
@@ -123,12 +122,12 @@ class Server:
 
     def _answer(self, operation: Operation, model: str, version: str) -> dict[str, Any]:
         match operation:
+            case failing if failing in self.errors:
+                raise self.errors[failing]
             case Operation.MODELS:
                 if not self.lists:
                     raise unsupported("no list")
-                index = list(self._index())
-                self._unload_slowly()
-                return {"models": index}
+                return {"models": list(self._index())}
             case Operation.ALL_STATISTICS:
                 return {"statistics": sorted(self.held)}
             case Operation.LOAD:
@@ -141,10 +140,7 @@ class Server:
             case Operation.UNLOAD:
                 if model in self.unload_errors:
                     raise refusal(Reason.MODEL_ERROR, self.unload_errors[model])
-                if self.slow_to_unload:
-                    self.unloading[model] = self.slow_to_unload
-                else:
-                    self.held.pop(model, None)
+                self.held.pop(model, None)
             case Operation.MODEL_READY:
                 return {"done": model in self.held and model not in self.lies_about}
             case _ if model:
@@ -156,18 +152,10 @@ class Server:
 
     def _index(self) -> Any:
         for model in dict.fromkeys([*self.listed, *self.held]):
-            if model in self.unloading:
-                yield model, "1", "UNLOADING"
-            elif model in self.held:
+            if model in self.held:
                 yield from ((model, version, "READY") for version in self.held[model] or ("",))
             else:
                 yield model, "", "UNAVAILABLE", "unloaded"
-
-    def _unload_slowly(self) -> None:
-        for model, left in list(self.unloading.items()):
-            self.unloading[model] = left - 1
-            if not left - 1:
-                del self.unloading[model], self.held[model]
 
     def calls(self, model: str = "") -> int:
         """How many inferences it was asked for."""
@@ -256,6 +244,18 @@ class Fleet:
         assert isinstance(answer, Response)
         assert answer.id is not None
         return answer.id
+
+    async def begin(self, model: str, **more: Any) -> "asyncio.Task[str]":
+        """As `server_of`, when the inference has gone as far as it can."""
+        task = asyncio.ensure_future(self.server_of(model, **more))
+        await settle()
+        return task
+
+    async def ask_in_turn(self, models: Iterable[str], **more: Any) -> None:
+        """An inference of each model, a second after the one before."""
+        for model in models:
+            self.clock.now += 1
+            await self.ask(model, **more)
 
     async def tick(self, seconds: float) -> None:
         """Let time pass, ask those that are due, and let everything run."""

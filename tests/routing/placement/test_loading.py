@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.models import ModelEntry, NotReady
 from gateway.core.operations import Operation
 from gateway.core.requests import ControlRequest, Request
@@ -31,23 +31,25 @@ def repository(*names: str, models: Sequence[str] = MODELS) -> list[Server]:
     return [Server(name, listed=models) for name in names]
 
 
+async def alone(**settings: Any) -> tuple[Fleet, Server]:
+    """A fleet of one server, which has told what it has."""
+    [a] = repository("a")
+    return await loading(a, **settings).asked(), a
+
+
+async def pair(**settings: Any) -> tuple[Fleet, Server, Server]:
+    """As `alone`, with two servers."""
+    a, b = repository("a", "b")
+    return await loading(a, b, **settings).asked(), a, b
+
+
 def loads(server: Server) -> list[str]:
     """What a server was asked to load and unload."""
     return [each for each in server.events if each.startswith(("load", "unload"))]
 
 
-async def test_the_first_request_for_a_model_loads_it_and_all_wait() -> None:
-    a, b = repository("a", "b")
-    fleet = await loading(a, b).asked()
-    answers = await asyncio.gather(*(fleet.server_of("m0") for _ in range(5)))
-    assert len(set(answers)) == 1
-    assert sorted([*loads(a), *loads(b)]) == ["load m0"]
-    assert fleet.loader.loads == 1
-
-
 async def test_models_go_where_most_room_is() -> None:
-    a, b = repository("a", "b")
-    fleet = await loading(a, b, max_models=3).asked()
+    fleet, a, b = await pair(max_models=3)
     for model in MODELS[:6]:
         await fleet.ask(model)
     assert [len(a.held), len(b.held)] == [3, 3]
@@ -56,13 +58,7 @@ async def test_models_go_where_most_room_is() -> None:
 async def test_the_least_recently_used_makes_room_and_a_server_never_has_more_than_it_may() -> None:
     servers = repository("a", "b")
     fleet = await loading(*servers).asked()
-    for model in MODELS[:4]:
-        fleet.clock.now += 1
-        await fleet.ask(model)
-    fleet.clock.now += 1
-    await fleet.ask("m0")
-    fleet.clock.now += 1
-    await fleet.ask("m4")
+    await fleet.ask_in_turn((*MODELS[:4], "m0", "m4"))
     held = {model for each in servers for model in each.held}
     assert held == {"m0", "m2", "m3", "m4"}
     for model in MODELS * 3:
@@ -72,19 +68,15 @@ async def test_the_least_recently_used_makes_room_and_a_server_never_has_more_th
 
 
 async def test_pinned_models_make_no_room_and_are_never_idle() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, pinned=("m0",), idle=10).asked()
-    for model in ("m0", "m1", "m2", "m3"):
-        fleet.clock.now += 1
-        await fleet.ask(model)
+    fleet, a = await alone(pinned=("m0",), idle=10)
+    await fleet.ask_in_turn(("m0", "m1", "m2", "m3"))
     assert list(a.held) == ["m0", "m3"]
     await fleet.tick(20)
     assert list(a.held) == ["m0"]
 
 
 async def test_a_model_stays_for_a_while_before_it_makes_room() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, max_models=1, min_stay=60).asked()
+    fleet, a = await alone(max_models=1, min_stay=60)
     await fleet.ask("m0")
     asked = asyncio.ensure_future(fleet.ask("m1"))
     for _ in range(5):
@@ -97,14 +89,9 @@ async def test_a_model_stays_for_a_while_before_it_makes_room() -> None:
 
 async def test_beyond_its_share_a_client_takes_the_places_of_its_own_models() -> None:
     """Of four places, two; and one that asks for many models at once gets no more."""
-    [a] = repository("a")
-    fleet = await loading(a, max_models=4, share=0.5).asked()
-    for model in MODELS[:4]:
-        fleet.clock.now += 1
-        await fleet.ask(model, peer="ours:1")
-    for model in MODELS[4:] * 3:
-        fleet.clock.now += 1
-        await fleet.ask(model, peer="theirs:1")
+    fleet, a = await alone(max_models=4, share=0.5)
+    await fleet.ask_in_turn(MODELS[:4], peer="ours:1")
+    await fleet.ask_in_turn(MODELS[4:] * 3, peer="theirs:1")
     assert sum(model in a.held for model in MODELS[:4]) == 2
     a.events.clear()
     await asyncio.gather(*(fleet.ask(model, peer="theirs:2") for model in MODELS[4:]))
@@ -112,67 +99,26 @@ async def test_beyond_its_share_a_client_takes_the_places_of_its_own_models() ->
     assert not [each for each in loads(a) if each.removeprefix("unload ") in MODELS[:4]]
     shared = next(model for model in MODELS[4:] if model in a.held)
     await fleet.ask(shared, peer="ours:3")  # it is nobody's from now on
-    for model in MODELS[4:] * 3:
-        fleet.clock.now += 1
-        await fleet.ask(model, peer="theirs:1")
+    await fleet.ask_in_turn(MODELS[4:] * 3, peer="theirs:1")
     assert sum(model in a.held for model in [*MODELS[:4], shared]) == 2
 
 
-async def test_room_is_made_before_it_is_used() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, max_models=1).asked()
-    await fleet.ask("m0")
-    await fleet.ask("m1")
-    assert loads(a) == ["load m0", "unload m0", "load m1"]
-    assert a.most_held == 1
-
-
-async def test_a_load_waits_until_the_server_has_really_unloaded() -> None:
-    """Triton answers first, and unloads then."""
-    [a] = repository("a")
-    fleet = await loading(a, max_models=1).asked()
-    await fleet.ask("m0")
-    a.slow_to_unload = 3
-    await fleet.ask("m1")
-    assert a.most_held == 1
-    assert a.events.count("models") >= 5
-
-
-async def test_a_model_with_calls_in_flight_is_not_unloaded() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, max_models=1).asked()
-    await fleet.ask("m0")
-    a.gates["infer m0"] = asyncio.Event()
-    running = asyncio.ensure_future(fleet.ask("m0"))
-    await settle()
-    second = asyncio.ensure_future(fleet.ask("m1"))
-    await fleet.tick(5)
-    assert (list(a.held), second.done()) == (["m0"], False)
-    a.gates["infer m0"].set()
-    await asyncio.gather(running, second)
-    assert list(a.held) == ["m1"]
-
-
 async def test_a_model_is_not_kept_out_for_ever_by_one_whose_calls_never_cease() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, max_models=1).asked()
+    fleet, a = await alone(max_models=1)
     await fleet.ask("m0")
     first, second = asyncio.Event(), asyncio.Event()
     a.gates["infer m0"] = first
     calls = [asyncio.ensure_future(fleet.server_of("m0"))]
     await fleet.tick(STARVED)
-    calls.append(asyncio.ensure_future(fleet.server_of("m1")))
-    await settle()
+    calls.append(await fleet.begin("m1"))
     await fleet.tick(STARVED - 1)
     a.gates["infer m0"] = second
-    calls.append(asyncio.ensure_future(fleet.server_of("m0")))
-    await settle()
+    calls.append(await fleet.begin("m0"))
     first.set()
     await settle()
     assert list(a.held) == ["m0"]  # it has another call already
     await fleet.tick(1)
-    late = asyncio.ensure_future(fleet.server_of("m0"))
-    await settle()
+    late = await fleet.begin("m0")
     assert (list(a.held), a.calls("m0")) == (["m0"], 3)  # no further one is sent
     second.set()
     await settle()
@@ -183,14 +129,12 @@ async def test_a_model_is_not_kept_out_for_ever_by_one_whose_calls_never_cease()
 
 
 async def test_a_model_whose_calls_do_not_end_stays_and_gets_calls_again() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, max_models=1, timeout=0.01).asked()
+    fleet, a = await alone(max_models=1, timeout=0.01)
     await fleet.ask("m0")
     a.gates["infer m0"] = asyncio.Event()
     endless = asyncio.ensure_future(fleet.server_of("m0"))
     await fleet.tick(STARVED)
-    other = asyncio.ensure_future(fleet.server_of("m1"))
-    await settle()
+    other = await fleet.begin("m1")
     await fleet.tick(STARVED + 1)
     async with asyncio.timeout(GENEROUS):
         while not fleet.loader.failed_loads:
@@ -205,8 +149,7 @@ async def test_a_model_whose_calls_do_not_end_stays_and_gets_calls_again() -> No
 
 
 async def test_a_call_for_a_model_that_is_being_unloaded_waits_until_it_is_loaded_again() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, max_models=1).asked()
+    fleet, a = await alone(max_models=1)
     await fleet.ask("m0")
     a.gates["unload m0"] = asyncio.Event()
     calls = [asyncio.ensure_future(fleet.server_of(model)) for model in ("m1", "m0")]
@@ -216,8 +159,7 @@ async def test_a_call_for_a_model_that_is_being_unloaded_waits_until_it_is_loade
 
 
 async def test_a_stream_in_flight_keeps_its_model() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, max_models=1).asked()
+    fleet, a = await alone(max_models=1)
     stream = fleet.backend.stream(Request(Operation.STREAM, "m0"))
     assert (await anext(stream)).id == "a"
     second = asyncio.ensure_future(fleet.ask("m1"))
@@ -229,14 +171,10 @@ async def test_a_stream_in_flight_keeps_its_model() -> None:
 
 
 async def test_several_models_are_loaded_at_once() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, max_models=2).asked()
-    await fleet.ask("m0")
-    fleet.clock.now += 1
-    await fleet.ask("m1")
+    fleet, a = await alone(max_models=2)
+    await fleet.ask_in_turn(("m0", "m1"))
     a.gates["unload m0"] = a.gates["load m2"] = asyncio.Event()
-    slow = asyncio.ensure_future(fleet.server_of("m2"))
-    await settle()
+    slow = await fleet.begin("m2")
     assert await fleet.server_of("m3") == "a"
     assert not slow.done()
     a.gates["load m2"].set()
@@ -245,8 +183,7 @@ async def test_several_models_are_loaded_at_once() -> None:
 
 
 async def test_the_room_of_a_load_that_took_too_long_is_taken_as_long_as_nobody_knows() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, max_models=1, timeout=0.01).asked()
+    fleet, a = await alone(max_models=1, timeout=0.01)
     a.gates["load m0"] = a.gates["models"] = asyncio.Event()
     with pytest.raises(GatewayError, match="failed at a: no answer"):
         await fleet.ask("m0")
@@ -260,16 +197,13 @@ async def test_the_room_of_a_load_that_took_too_long_is_taken_as_long_as_nobody_
 
 
 async def test_memory_bounds_the_models_of_a_server() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, max_models=None, memory=10, sizes={"m0": 11, "m1": 6, "m2": 6, "*": 2}).asked()
+    fleet, a = await alone(max_models=None, memory=10, sizes={"m0": 11, "m1": 6, "m2": 6, "*": 2})
     with pytest.raises(
         GatewayError, match=r"model 'm0' has 11 bytes .* more than the `memory` of a server \(10\)"
     ) as caught:
         await fleet.ask("m0")
     assert caught.value.status is Status.FAILED_PRECONDITION
-    for model in ("m1", "m3", "m4"):
-        fleet.clock.now += 1
-        await fleet.ask(model)
+    await fleet.ask_in_turn(("m1", "m3", "m4"))
     assert list(a.held) == ["m1", "m3", "m4"]
     await fleet.ask("m2")
     assert sorted(a.held) == ["m2", "m3", "m4"]
@@ -319,8 +253,7 @@ async def test_a_server_that_dies_in_a_load_leaves_it_to_the_next_one() -> None:
     gate = asyncio.Event()
     a.gates["load m0"] = b.gates["load m0"] = gate
     fleet = await loading(a, b).asked()
-    call = asyncio.ensure_future(fleet.server_of("m0"))
-    await settle()
+    call = await fleet.begin("m0")
     first, other = (a, b) if loads(a) else (b, a)
     first.refuses = True
     gate.set()
@@ -331,8 +264,7 @@ async def test_when_no_server_is_left_the_calls_fail_with_the_reason() -> None:
     [a] = repository("a")
     gate = a.gates["load m0"] = asyncio.Event()
     fleet = await loading(a).asked()
-    call = asyncio.ensure_future(fleet.ask("m0"))
-    await settle()
+    call = await fleet.begin("m0")
     a.refuses = True
     gate.set()
     with pytest.raises(GatewayError, match=r"failed at a: .*reset"):
@@ -352,14 +284,11 @@ async def test_a_load_that_takes_for_ever_ends_and_its_room_stays_taken_until_th
 
 
 async def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, max_models=1).asked()
+    fleet, a = await alone(max_models=1)
     await fleet.ask("m0")
     a.gates["infer m0"] = asyncio.Event()
-    running = asyncio.ensure_future(fleet.ask("m0"))
-    await settle()
-    gone = asyncio.ensure_future(fleet.ask("m1"))
-    await settle()
+    running = await fleet.begin("m0")
+    gone = await fleet.begin("m1")
     gone.cancel()
     await asyncio.gather(gone, return_exceptions=True)
     assert (len(fleet.backend.queue), fleet.slots.placements.models["m1"].waiting) == (0, 0)
@@ -382,8 +311,7 @@ async def test_waiting_for_a_load_ends_with_the_queues_timeout() -> None:
 
 
 async def test_names_that_no_repository_lists_are_not_loaded() -> None:
-    [a] = repository("a")
-    fleet = await loading(a).asked()
+    fleet, a = await alone()
     with pytest.raises(GatewayError, match="model 'x' is on no server") as caught:
         await fleet.ask("x")
     assert caught.value.reason is Reason.MODEL_NOT_FOUND
@@ -391,8 +319,7 @@ async def test_names_that_no_repository_lists_are_not_loaded() -> None:
 
 
 async def test_questions_load_only_what_calls_need() -> None:
-    [a] = repository("a")
-    fleet = await loading(a).asked()
+    fleet, a = await alone()
     assert await fleet.ask("m0", Operation.MODEL_READY) is True
     with pytest.raises(GatewayError, match="is on no server yet; call it to load it"):
         await fleet.ask("m0", Operation.MODEL_STATISTICS)
@@ -419,20 +346,9 @@ async def test_the_list_has_models_that_a_request_would_load() -> None:
     )
 
 
-async def test_a_server_that_restarts_gets_back_what_it_had() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, max_models=3).asked()
-    for model in ("m0", "m1", "m2"):
-        await fleet.ask(model)
-    a.restart()
-    await fleet.tick(40)
-    assert sorted(a.held) == ["m0", "m1", "m2"]
-
-
 async def test_a_server_that_forgets_one_model_does_not_get_it_back() -> None:
     """An operator may have unloaded it."""
-    [a] = repository("a")
-    fleet = await loading(a).asked()
+    fleet, a = await alone()
     await fleet.ask("m0")
     await fleet.ask("m1")
     del a.held["m0"]
@@ -441,21 +357,8 @@ async def test_a_server_that_forgets_one_model_does_not_get_it_back() -> None:
     assert await fleet.server_of("m0") == "a"
 
 
-async def test_a_model_whose_only_holder_is_down_is_loaded_elsewhere() -> None:
-    a, b = repository("a", "b")
-    fleet = await loading(a, b).asked()
-    first = await fleet.server_of("m0")
-    holder, other = (a, b) if first == "a" else (b, a)
-    holder.refuses = True
-    assert await fleet.server_of("m0") == other.name
-    other.refuses = True
-    with pytest.raises(TransportError):
-        await fleet.ask("m0")
-
-
 async def test_hot_models_get_copies_and_cold_ones_are_unloaded() -> None:
-    a, b = repository("a", "b")
-    fleet = await loading(a, b, max_copies=2, calls_per_copy=2, idle=100.0).asked()
+    fleet, a, b = await pair(max_copies=2, calls_per_copy=2, idle=100.0)
     await fleet.ask("m0")
     for each in (a, b):
         each.gates["infer m0"] = asyncio.Event()
@@ -477,8 +380,7 @@ async def test_hot_models_get_copies_and_cold_ones_are_unloaded() -> None:
 
 
 async def test_a_copy_takes_no_room_from_a_model_in_use() -> None:
-    a, b = repository("a", "b")
-    fleet = await loading(a, b, max_models=1, max_copies=2, calls_per_copy=1).asked()
+    fleet, a, b = await pair(max_models=1, max_copies=2, calls_per_copy=1)
     for model in ("m0", "m1"):
         await fleet.ask(model)
     for each in (a, b):
@@ -597,8 +499,7 @@ async def test_a_model_that_was_to_make_room_is_called_where_it_is_if_another_ga
     await fleet.ask("m0")
     fleet.clock.now += UNUSED_SECONDS
     agreement.is_free = False
-    waiting = asyncio.ensure_future(fleet.ask("m1"))
-    await settle()
+    waiting = await fleet.begin("m1")
     assert not waiting.done()
     assert await fleet.server_of("m0") == "a"
     assert loads(a) == ["load m0"]
@@ -606,15 +507,13 @@ async def test_a_model_that_was_to_make_room_is_called_where_it_is_if_another_ga
 
 
 async def test_a_model_that_cannot_be_unloaded_stays_and_the_other_goes_elsewhere() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, max_models=1).asked()
+    fleet, a = await alone(max_models=1)
     await fleet.ask("m0")
     a.unload_errors["m0"] = "in use by an ensemble"
     with pytest.raises(GatewayError, match="no capacity, because 'm0' could not be unloaded: in use by an ensemble"):
         await fleet.ask("m1")
     assert await fleet.server_of("m0") == "a"
-    waiting = asyncio.ensure_future(fleet.server_of("m2"))
-    await settle()
+    waiting = await fleet.begin("m2")
     assert loads(a) == ["load m0", "unload m0"]  # it is not tried again at once
     a.unload_errors.clear()
     await fleet.tick(10)
@@ -623,8 +522,7 @@ async def test_a_model_that_cannot_be_unloaded_stays_and_the_other_goes_elsewher
 
 
 async def test_clients_with_control_load_and_unload() -> None:
-    a, b = repository("a", "b")
-    fleet = await loading(a, b, max_models=1).asked()
+    fleet, a, b = await pair(max_models=1)
     control = fleet.backend
     assert await control(ControlRequest(Operation.LOAD, "m0")) is True
     assert await control(ControlRequest(Operation.LOAD, "m1")) is True
@@ -650,17 +548,14 @@ async def test_loads_of_clients_also_where_nothing_is_loaded_on_demand() -> None
 
 
 async def test_loads_and_the_table_survive_a_reload() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, max_models=1).asked()
+    fleet, a = await alone(max_models=1)
     a.gates["load m0"] = asyncio.Event()
     old = fleet.backend
-    before = asyncio.ensure_future(fleet.server_of("m0"))
-    await settle()
+    before = await fleet.begin("m0")
     fleet.load_settings = LoadSettings(max_models=1)
     fleet.backend = fleet.new_backend(fleet.endpoints)
     fleet.backend.replace(old)
-    after = asyncio.ensure_future(fleet.server_of("m0"))
-    await settle()
+    after = await fleet.begin("m0")
     a.gates["load m0"].set()
     assert list(await asyncio.gather(before, after)) == ["a", "a"]
     assert loads(a) == ["load m0"]
@@ -677,16 +572,14 @@ async def test_the_models_of_one_server_are_loaded_elsewhere() -> None:
 
 
 async def test_calls_wait_for_a_load_and_then_for_slots() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, limit=1).asked()
+    fleet, _ = await alone(limit=1)
     answers = await asyncio.gather(*(fleet.server_of(model) for model in ("m0", "m0", "m1", "m0", "m1")))
     assert answers == ["a"] * 5
     assert fleet.endpoints[0].in_flight == 0
 
 
 async def test_a_sequence_begins_with_a_load() -> None:
-    a, b = repository("a", "b")
-    fleet = await loading(a, b).asked()
+    fleet, *_ = await pair()
     sequence = {"sequence_id": 7}
     assert len({await fleet.server_of("m0", parameters=sequence) for _ in range(3)}) == 1
 

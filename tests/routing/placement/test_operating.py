@@ -1,7 +1,6 @@
 """What operators ask of a fleet: a model on one server, and a server that is drained for maintenance."""
 
 import asyncio
-from typing import Any
 
 import httpx
 import pytest
@@ -16,21 +15,11 @@ from gateway.routing.placement.plan import LoadSettings
 from gateway.runtime.app.draining import Draining
 from tests.limits import settle
 from tests.routing.placement.servers import Fleet, Server
-
-MODELS = ["m0", "m1", "m2", "m3"]
-
-
-def loading(*servers: Server, **settings: Any) -> Fleet:
-    return Fleet(*servers, load=LoadSettings(**{"max_models": 2, **settings}))
-
-
-def repository(*names: str) -> list[Server]:
-    return [Server(name, listed=MODELS) for name in names]
+from tests.routing.placement.test_loading import MODELS, alone, loading, pair, repository
 
 
 async def test_a_model_is_loaded_where_the_operator_says_and_the_least_recently_used_makes_room() -> None:
-    a, b = repository("a", "b")
-    fleet = await loading(a, b).asked()
+    fleet, a, b = await pair()
     for model in ("m0", "m1", "m2"):
         await fleet.loader.load_at(model, fleet.endpoints[0])
         fleet.clock.now += 1
@@ -42,12 +31,10 @@ async def test_a_model_is_loaded_where_the_operator_says_and_the_least_recently_
 
 
 async def test_nothing_with_calls_makes_room_for_it() -> None:
-    [a] = repository("a")
-    fleet = await loading(a, max_models=1).asked()
+    fleet, a = await alone(max_models=1)
     await fleet.ask("m0")
     a.gates["infer m0"] = asyncio.Event()
-    call = asyncio.ensure_future(fleet.server_of("m0"))
-    await settle()
+    call = await fleet.begin("m0")
     with pytest.raises(GatewayError, match="cannot unload a model at a for 'm1'") as caught:
         await fleet.loader.load_at("m1", fleet.endpoints[0])
     assert caught.value.reason is Reason.OVERLOADED
@@ -121,9 +108,7 @@ async def test_a_model_that_cannot_be_moved_is_named_and_one_used_longer_ago_tak
     a, b = Server("a", ["m0", "m1"], MODELS), Server("b", ["m2"], MODELS)
     b.load_errors["m1"] = "out of memory"
     fleet = await loading(a, b).asked()
-    for model in ("m0", "m2", "m1"):
-        fleet.clock.now += 1
-        await fleet.ask(model)
+    await fleet.ask_in_turn(("m0", "m2", "m1"))
     endpoint = fleet.endpoints[0]
     endpoint.set_drain(Drain(60, is_moving=True))
     assert await fleet.loader.load_elsewhere(endpoint) == ("m1: out of memory",)
@@ -131,8 +116,7 @@ async def test_a_model_that_cannot_be_moved_is_named_and_one_used_longer_ago_tak
 
 
 async def test_nothing_is_loaded_at_a_drained_server_and_nothing_unloaded() -> None:
-    a, b = repository("a", "b")
-    fleet = await loading(a, b, idle=1).asked()
+    fleet, a, b = await pair(idle=1)
     await fleet.loader.load_at("m0", fleet.endpoints[0])
     fleet.endpoints[0].set_drain(Drain(0))
     with pytest.raises(GatewayError, match="endpoint a is drained"):
