@@ -23,6 +23,8 @@ from gateway.protocols.v2.grpc import schema
 
 RAW = bytes(4 * LARGE)
 NUMBERS = Tensor("x", Datatype.UINT8, (1, len(RAW)), RAW)
+FLOATS = Tensor("x", Datatype.FP32, (1, LARGE), RAW)
+STRINGS = Tensor("x", Datatype.BYTES, (1, LARGE), struct.pack("<Ic", 1, b"x") * LARGE)
 
 
 def received(message: Message, pattern: str = "") -> Message:
@@ -48,8 +50,7 @@ def test_raw_tensors_are_decoded_on_the_loop(protocol: str) -> None:
 
 @pytest.mark.parametrize("protocol", ["graphpipe", "grps-grpc", "grps-brpc", "tfs-grpc"])
 def test_floats_are_decoded_on_the_loop(protocol: str) -> None:
-    floats = Tensor("x", Datatype.FP32, (1, LARGE), RAW)
-    assert not is_large(packet(asked(floats, protocol), protocol), protocols()[protocol])
+    assert not is_large(packet(asked(FLOATS, protocol), protocol), protocols()[protocol])
 
 
 def test_a_npy_file_is_read_on_the_loop_and_json_in_a_thread() -> None:
@@ -59,17 +60,12 @@ def test_a_npy_file_is_read_on_the_loop_and_json_in_a_thread() -> None:
 
 @pytest.mark.parametrize("protocol", ["graphpipe", "grps-grpc", "grps-brpc", "mip", "tfs-grpc"])
 def test_strings_are_read_in_a_thread(protocol: str) -> None:
-    strings = Tensor("x", Datatype.BYTES, (LARGE,), struct.pack("<Ic", 1, b"x") * LARGE)
-    if protocol == "mip":
-        strings = replace(strings, shape=(1, LARGE))
-    assert is_large(packet(asked(strings, protocol), protocol), protocols()[protocol])
+    assert is_large(packet(asked(STRINGS, protocol), protocol), protocols()[protocol])
 
 
 def test_replies_with_floats_are_decoded_on_the_loop_and_with_strings_in_a_thread() -> None:
     request = Request(Operation.INFER, "m", origin=Message(parts=(b"",)))
-    floats = Tensor("x", Datatype.FP32, (1, LARGE), RAW)
-    strings = Tensor("x", Datatype.BYTES, (LARGE,), struct.pack("<Ic", 1, b"x") * LARGE)
-    for tensor, large in ((floats, False), (strings, True)):
+    for tensor, large in ((FLOATS, False), (STRINGS, True)):
         for protocol in (protocols()[name] for name in ("graphpipe", "grps-grpc", "tfs-grpc")):
             reply = protocol.encode_response(Response((tensor,), "m"), request, DEFAULT_TRANSLATE)
             assert is_large(replace(received(reply), status=reply.status), protocol) is large
@@ -84,8 +80,7 @@ def test_many_names_over_graphpipe_are_read_in_a_thread() -> None:
 
 @pytest.mark.parametrize("meta", [{"content_type": 1}, {"compress_type": 2}, {"checksum_type": 1}])
 def test_frames_of_brpc_that_are_not_plain_protobuf_are_read_in_a_thread(meta: dict[str, int]) -> None:
-    asked_floats = asked(Tensor("x", Datatype.FP32, (1, LARGE), RAW), "grps-brpc")
-    frame = read_frame(packet(asked_floats, "grps-brpc"))
+    frame = read_frame(packet(asked(FLOATS, "grps-brpc"), "grps-brpc"))
     written = write_frame(RpcMeta(**meta).SerializeToString(), (frame.payload,))
     assert is_large(packet(received(written), "grps-brpc"), protocols()["grps-brpc"])
 

@@ -197,13 +197,13 @@ def test_dots_within_a_segment_lead_nowhere() -> None:
 ANY = replace(protocol("any", "POST /any/{model}"), binding=HttpBinding(any_path=("POST", "GET")))
 
 
-def patterns_of(found: tuple[tuple[Protocol, str], ...]) -> list[tuple[str, ...]]:
+def claims(found: tuple[tuple[Protocol, str], ...]) -> list[tuple[str, ...]]:
     return [(each.name, prefix, *each.patterns) for each, prefix in found]
 
 
 def test_what_takes_any_path_has_the_root_where_the_listener_has_a_model() -> None:
-    assert patterns_of(rows([(ANY, "")], "", ())) == [("any", "", "POST /any/{model}")]
-    assert patterns_of(rows([(MODELS, ""), (ANY, "/pre")], "m", ())) == [
+    assert claims(rows([(ANY, "")], "", ())) == [("any", "", "POST /any/{model}")]
+    assert claims(rows([(MODELS, ""), (ANY, "/pre")], "m", ())) == [
         ("models", "", *MODELS.patterns),
         ("any", "/pre", "POST /any/{model}", "POST /", "GET /"),
     ]
@@ -221,11 +221,11 @@ def test_what_takes_any_path_has_those_that_routes_match() -> None:
         ("models", "/theirs"),
     ]
     found = rows([(MODELS, ""), (POINTS, ""), (ANY, "/pre")], "", routed)
-    assert patterns_of(found)[2:] == [
+    assert claims(found)[2:] == [
         ("any", "/pre", "POST /any/{model}"),
         ("any", "", "POST /free", "GET /free", "POST /named/*", "GET /named/*"),
     ]
-    assert patterns_of(rows([(ANY, "")], "", [("", "/open/*")]))[1:] == [("any", "", "POST /open/*", "GET /open/*")]
+    assert claims(rows([(ANY, "")], "", [("", "/open/*")]))[1:] == [("any", "", "POST /open/*", "GET /open/*")]
     table = PathTable(found)
     assert table.ties == ()
     assert table.match("GET", "/free") == Match(found[3][0], "GET /free", {})
@@ -247,8 +247,8 @@ PAGED = replace(
 
 
 def test_a_page_of_metrics_is_served_on_request() -> None:
-    assert patterns_of(rows([(PAGED, "")], "m", ())) == [("paged", "", *PAGED.patterns)]
-    assert patterns_of(rows([(MODELS, ""), (PAGED, "/pre")], "", (), pages=True)) == [
+    assert claims(rows([(PAGED, "")], "m", ())) == [("paged", "", *PAGED.patterns)]
+    assert claims(rows([(MODELS, ""), (PAGED, "/pre")], "", (), pages=True)) == [
         ("models", "", *MODELS.patterns),
         ("paged", "/pre", *PAGED.patterns, "GET /", "GET /paged/series"),
     ]
@@ -268,9 +268,7 @@ def test_a_page_and_what_takes_any_path_tie_at_the_root_where_the_listener_has_a
 def test_messages_pass_untouched_where_routes_say_so() -> None:
     passed = [("paged", "/v1/chat"), ("paged", "/v1/files/*"), ("paged", "/v1/chat"), ("other", "/theirs")]
     found = rows([(MODELS, ""), (PAGED, "/pre")], "", (), passed)
-    assert patterns_of(found)[2:] == [
-        ("paged", "", "GET /v1/chat", "POST /v1/chat", "GET /v1/files/*", "POST /v1/files/*")
-    ]
+    assert claims(found)[2:] == [("paged", "", "GET /v1/chat", "POST /v1/chat", "GET /v1/files/*", "POST /v1/files/*")]
     assert [each.http.is_passthrough for each, _ in found] == [False, False, True]
     table = PathTable(found)
     match = table.match("POST", "/v1/files/a/b")
@@ -282,7 +280,7 @@ def test_messages_pass_untouched_where_routes_say_so() -> None:
 
 def test_a_path_of_the_protocols_own_may_pass_too() -> None:
     found = rows([(PAGED, "")], "", (), [("paged", "/paged/predict")])
-    assert patterns_of(found) == [
+    assert claims(found) == [
         ("paged", "", "GET /paged/live"),
         ("paged", "", "GET /paged/predict", "POST /paged/predict"),
     ]
@@ -291,7 +289,4 @@ def test_a_path_of_the_protocols_own_may_pass_too() -> None:
 
 def test_a_path_where_messages_pass_is_not_free() -> None:
     found = rows([(PAGED, ""), (ANY, "")], "", [("", "/v1/chat"), ("", "/free")], [("paged", "/v1/chat")])
-    assert patterns_of(found)[2:] == [
-        ("paged", "", "GET /v1/chat", "POST /v1/chat"),
-        ("any", "", "POST /free", "GET /free"),
-    ]
+    assert claims(found)[2:] == [("paged", "", "GET /v1/chat", "POST /v1/chat"), ("any", "", "POST /free", "GET /free")]
