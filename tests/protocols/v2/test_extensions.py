@@ -139,17 +139,12 @@ def test_a_member_of_another_type_is_the_backends_fault() -> None:
     assert "inference.ModelConfig" in caught.value.message
 
 
-LOAD = "POST /v2/repository/models/{model}/load"
-
+LOAD = PATTERNS[Operation.LOAD]
 BAD = [
     (LOAD, {"parameters": []}, "parameters must be an object, not []"),
     (LOAD, {"parameters": {"config": {}}}, "'config' must be a string"),
     (LOAD, {"parameters": {"file:1/m": "?"}}, "'file:1/m' is not base64"),
-    (
-        "POST /v2/repository/models/{model}/load",
-        {"parameters": {"file:1/m": 1}},
-        "'file:1/m' must be a string of base64",
-    ),
+    (LOAD, {"parameters": {"file:1/m": 1}}, "'file:1/m' must be a string of base64"),
     ("POST /v2/trace/setting", {"trace_rate": 5}, "'trace_rate' must be a string, a list of strings or null, not 5"),
     ("POST /v2/trace/setting", {"trace_level": ["A", 1]}, "'trace_level' must be a string, a list of strings"),
     ("POST /v2/logging", {"log_info": None}, "'log_info' must be a string, an integer or a boolean, not None"),

@@ -44,12 +44,7 @@ INDEX = (
         (Operation.MODEL_READY, False, 400, b'{"name":"m","ready":false,"error":"model \'m\' is not ready"}'),
         (Operation.METADATA, SIGNATURE, 200, METADATA),
         (Operation.METADATA, DERIVATIVES_ONLY, 200, DERIVATIVES_ONLY_METADATA),
-        (
-            Operation.METADATA,
-            Signature(),
-            200,
-            b'{"name":"m","versions":[],"platform":"","inputs":[],"outputs":[]}',
-        ),
+        (Operation.METADATA, Signature(), 200, b'{"name":"m","versions":[],"platform":"","inputs":[],"outputs":[]}'),
         (
             Operation.SERVER_METADATA,
             ServerInfo("gateway", "0.1"),
@@ -117,12 +112,7 @@ def test_reads_answers(operation: Operation, body: bytes, answer: Answer) -> Non
 @pytest.mark.parametrize("operation", [Operation.LIVE, Operation.READY, Operation.MODEL_READY])
 @pytest.mark.parametrize(
     ("status", "body", "answer"),
-    [
-        (200, b"", True),
-        (200, b'{"ready":true}', True),
-        (400, b"", False),
-        (404, b'{"error":"unknown model"}', False),
-    ],
+    [(200, b"", True), (200, b'{"ready":true}', True), (400, b"", False), (404, b'{"error":"unknown model"}', False)],
 )
 def test_the_status_is_the_health(operation: Operation, status: int, body: bytes, answer: bool) -> None:
     assert V2_REST.decode_response(reply(body, status=status), Request(operation, "m"), TARGET) is answer

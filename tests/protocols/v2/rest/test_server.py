@@ -47,12 +47,8 @@ def test_reads_requests_from_their_paths(pattern: str, captures: dict[str, str],
     request = decoded(message, V2_REST, LISTENER)
     assert request.operation is operation
     assert (request.model, request.version) == (captures.get("model", ""), captures.get("version", ""))
-    assert (request.listener, request.protocol, request.peer, request.deadline) == (
-        "http",
-        "v2-rest",
-        "10.0.0.1:5",
-        7.0,
-    )
+    assert (request.listener, request.protocol) == ("http", "v2-rest")
+    assert (request.peer, request.deadline) == ("10.0.0.1:5", 7.0)
     assert (request.headers, request.origin) == (headers, message)
 
 
@@ -155,14 +151,8 @@ def test_large_binary_inputs_are_views_on_the_body() -> None:
 def test_carries_the_id_and_parameters_except_consumed_ones() -> None:
     request = infer(MIXED, 486)
     assert request.id == "r1"
-    assert request.parameters == {
-        "sequence_id": 7,
-        "sequence_start": True,
-        "sequence_end": False,
-        "a": "b",
-        "f": 0.5,
-        "priority": 2,
-    }
+    sequence = {"sequence_id": 7, "sequence_start": True, "sequence_end": False}
+    assert request.parameters == {**sequence, "a": "b", "f": 0.5, "priority": 2}
     assert request.outputs == (RequestedOutput("y", {}), RequestedOutput("z", {"classification": 3}))
 
 
@@ -170,7 +160,7 @@ def test_carries_the_id_and_parameters_except_consumed_ones() -> None:
     ("priority", "forwarded"), [(b"3", {"priority": 3}), (b'"high"', {"priority": "high"}), (b"0", {})]
 )
 def test_a_priority_is_for_the_server_and_0_is_none(priority: bytes, forwarded: dict[str, object]) -> None:
-    body = b'{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"parameters":{"priority":%b}}' % priority
+    body = b'{"inputs":[%b],"parameters":{"priority":%b}}' % (ONE, priority)
     for _ in range(3):  # the later ones are like the first
         assert infer(body).parameters == forwarded
 
@@ -242,6 +232,10 @@ def test_keeps_an_empty_id_and_ignores_unknown_members(body: bytes, request_id: 
     assert infer(body).id == request_id
 
 
+ONE = b'{"name":"x","datatype":"INT8","shape":[1],"data":[1]}'
+REGION, OFFSET = b'"parameters":{"shared_memory_region":"r"}', b'"parameters":{"shared_memory_offset":0}'
+
+
 @pytest.mark.parametrize(
     ("body", "error_text"),
     [
@@ -253,11 +247,7 @@ def test_keeps_an_empty_id_and_ignores_unknown_members(body: bytes, request_id: 
         (b'{"inputs":[1]}', "input 0 must be an object"),
         (b'{"inputs":[{"datatype":"FP64","shape":[1],"data":[1]}]}', "input 0: name must be a string"),
         (b'{"inputs":[{"name":7,"datatype":"FP64","shape":[1],"data":[1]}]}', "input 0: name must be a string"),
-        (
-            b'{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]},'
-            b'{"name":"x","datatype":"INT8","shape":[1],"data":[1]}]}',
-            "input 'x' occurs twice",
-        ),
+        (b'{"inputs":[%b,%b]}' % (ONE, ONE), "input 'x' occurs twice"),
         (b'{"inputs":[],"id":7}', "id must be a string"),
         (b'{"inputs":[],"id":{"a":1}}', "id must be a string"),
         (b'{"inputs":[],"parameters":[]}', "parameters must be an object"),
@@ -270,22 +260,15 @@ def test_keeps_an_empty_id_and_ignores_unknown_members(body: bytes, request_id: 
         (b'{"inputs":[],"outputs":["y"]}', "output 0 must be an object"),
         (b'{"inputs":[],"outputs":[{"name":"y"},{"name":"y"}]}', "output 'y' is requested twice"),
         (b'{"inputs":[],"outputs":[{"name":"y","parameters":{"binary_data":"yes"}}]}', "binary_data must be true"),
-        (
-            b'{"inputs":[],"outputs":[{"name":"y","parameters":{"shared_memory_region":"r"}}]}',
-            "output 'y': shared_memory_region cannot cross",
-        ),
-        (
-            b'{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1],'
-            b'"parameters":{"shared_memory_offset":0}}]}',
-            "input 'x': shared_memory_offset cannot cross",
-        ),
+        (b'{"inputs":[],"outputs":[{"name":"y",%b}]}' % REGION, "output 'y': shared_memory_region cannot cross"),
+        (b'{"inputs":[%b,%b}]}' % (ONE[:-1], OFFSET), "input 'x': shared_memory_offset cannot cross"),
         (
             # as tritonclient's set_shared_memory sends it: no data at all
             b'{"inputs":[{"name":"x","datatype":"INT8","shape":[1],'
             b'"parameters":{"shared_memory_region":"r","shared_memory_byte_size":1}}]}',
             "input 'x': shared_memory_region cannot cross",
         ),
-        (b'{"inputs":[],"parameters":{"shared_memory_region":"r"}}', "the request: shared_memory_region cannot cross"),
+        (b'{"inputs":[],%b}' % REGION, "the request: shared_memory_region cannot cross"),
         (b'{"inputs":[],"inputs":[]}', ""),
         (b'{"inputs":[]} {}', ""),
         (b"[" * 100_000, ""),

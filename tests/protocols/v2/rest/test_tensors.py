@@ -67,9 +67,9 @@ def test_reads_flat_and_nested_data(shape: str, data: str, found: tuple[int, ...
 def test_base64_is_decoded_only_if_marked() -> None:
     plain = one_input(b'"datatype":"BYTES","shape":[1],"data":["AP8="]').inputs[0]
     assert (values(plain), plain.content_type) == ([b"AP8="], "")
-    marked = one_input(b'"datatype":"BYTES","shape":[1],"parameters":{"content_type":"base64"},"data":["AP8="]').inputs[
-        0
-    ]
+    (marked,) = one_input(
+        b'"datatype":"BYTES","shape":[1],"parameters":{"content_type":"base64"},"data":["AP8="]'
+    ).inputs
     assert (values(marked), marked.content_type, marked.parameters) == ([b"\x00\xff"], "base64", {})
 
 
@@ -175,9 +175,8 @@ def test_takes_tensors_in_the_order_of_the_json() -> None:
 
 def test_negative_zero_and_denormals_survive_json() -> None:
     tensor = Tensor("y", Datatype.FP64, (2,), b"\x00" * 7 + b"\x80" + b"\x01" + b"\x00" * 7)
-    (output,) = decode(
-        received(V2_REST.encode_response(Response((tensor,), "m"), infer(b'{"inputs":[]}'), Translate()))
-    ).outputs
+    written = V2_REST.encode_response(Response((tensor,), "m"), infer(b'{"inputs":[]}'), Translate())
+    (output,) = decode(received(written)).outputs
     assert bytes(output.data) == tensor.data
     assert math.copysign(1, output.array[0]) == -1
 
