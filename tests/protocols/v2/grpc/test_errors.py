@@ -63,16 +63,21 @@ def test_an_unknown_model_is_not_ready_at_any_server(server: str) -> None:
     assert V2_GRPC.decode_response(encoded, READY, TARGET) is False
 
 
-@pytest.mark.parametrize("error_reply", [reply(b"Unexpected <class 'x'>: y", 2), reply(b"gone", 5)])
-def test_other_operations_get_the_error(error_reply: object) -> None:
-    with pytest.raises(GatewayError):
-        V2_GRPC.decode_response(error_reply, Request(Operation.METADATA, "m"), TARGET)  # type: ignore[arg-type]
+METADATA = Request(Operation.METADATA, "m")
 
 
-@pytest.mark.parametrize("error_reply", [reply(b"out of order", 2), reply(b"down", 14)])
-def test_a_failure_is_an_error_and_not_unreadiness(error_reply: object) -> None:
+@pytest.mark.parametrize(
+    ("request_", "text", "status"),
+    [
+        (METADATA, b"Unexpected <class 'x'>: y", 2),
+        (METADATA, b"gone", 5),
+        (READY, b"out of order", 2),
+        (READY, b"down", 14),
+    ],
+)
+def test_a_failure_is_an_error_and_not_unreadiness(request_: Request, text: bytes, status: int) -> None:
     with pytest.raises(GatewayError):
-        V2_GRPC.decode_response(error_reply, READY, TARGET)  # type: ignore[arg-type]
+        V2_GRPC.decode_response(reply(text, status), request_, TARGET)
 
 
 NOT_READY = [Reason.UNREACHABLE, Reason.UNSUPPORTED, Reason.TIMEOUT, Reason.INVALID_OUTPUT, Reason.MODEL_ERROR]

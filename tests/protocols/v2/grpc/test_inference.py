@@ -111,15 +111,12 @@ def test_a_change_of_any_byte_is_read_as_the_library_reads_it() -> None:
             except DecodeError:
                 continue
             expected = schema.ModelInferRequest.FromString(changed)
-            assert (found.model, found.version, found.id or "") == (
-                expected.model_name,
-                expected.model_version,
-                expected.id,
-            )
-            assert [(each.name, list(each.shape), bytes(each.data)) for each in found.inputs] == [
-                (each.name, list(each.shape), raw)
-                for each, raw in zip(expected.inputs, expected.raw_input_contents, strict=True)
+            assert (found.model, found.version) == (expected.model_name, expected.model_version)
+            assert (found.id or "") == expected.id
+            assert [(each.name, list(each.shape)) for each in found.inputs] == [
+                (each.name, list(each.shape)) for each in expected.inputs
             ]
+            assert [bytes(each.data) for each in found.inputs] == list(expected.raw_input_contents)
 
 
 def test_groups_are_refused() -> None:

@@ -53,12 +53,8 @@ def test_identity_model_of_each_server_keeps_every_bit(server: str, name: str) -
     response = V2_GRPC.decode_response(answer, request, TARGETS[server])
     assert isinstance(response, Response)
     sent, got = request.inputs[0], response.outputs[0]
-    assert (got.datatype, got.shape, bytes(got.data), got.parameters) == (
-        sent.datatype,
-        sent.shape,
-        bytes(sent.data),
-        {},
-    )
+    assert (got.datatype, got.shape, bytes(got.data)) == (sent.datatype, sent.shape, bytes(sent.data))
+    assert got.parameters == {}
     # a client without an id gets none, even if the server makes one up
     written = bytes(V2_GRPC.encode_response(response, request, AS_IS).body)
     assert decode(written, request).id == request.id

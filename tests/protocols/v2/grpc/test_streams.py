@@ -141,11 +141,9 @@ def test_an_error_in_a_servers_stream_is_a_model_error() -> None:
 
 def test_reads_tritons_responses() -> None:
     _, _, replies = exchanged("triton", "repeat")
-    responses = [V2_GRPC.decode_response(each, STREAMED, TRITON) for each in replies]
-    assert [values(each.outputs[0]) for each in responses if isinstance(each, Response)] == [[0], [1]]
-    assert [each.parameters for each in responses if isinstance(each, Response)] == [
-        {"triton_final_response": False}
-    ] * 2
+    responses = [decode(bytes(each.body), STREAMED, TRITON) for each in replies]
+    assert [values(each.outputs[0]) for each in responses] == [[0], [1]]
+    assert [each.parameters for each in responses] == [{"triton_final_response": False}] * 2
 
 
 def test_reads_mlservers_responses_which_lack_the_message_around() -> None:

@@ -135,19 +135,19 @@ def test_damaged_large_contents(contents: bytes, error_text: str) -> None:
         infer(large("INT32", 2**18 + 1, contents))
 
 
+ALL_BUT_ONE = field(8, b"") * (2**17 - 1)
+
+
 @pytest.mark.parametrize(
     ("contents", "error_text"),
     [
         (field(8, b"") * (2**17 + 1), "131073 elements in contents"),
-        (field(8, b"") * (2**17 - 1) + b"\x42\x05abc", "element 131071 of bytes_contents reaches past the end"),
-        (field(8, b"") * (2**17 - 1) + b"\x42\x80", "element 131071 of bytes_contents reaches past"),
-        (
-            field(8, b"") * (2**17 - 1) + b"\x42\x80\x80\x80\x80\x80\x01",
-            "element 131071 of bytes_contents reaches past",
-        ),
-        (field(8, b"") * (2**17 - 1) + b"\x40\x01", "bytes_contents of contents has wire type 0"),
-        (field(8, b"") * (2**17 - 1) + b"\xc2\x00\x00", "not in its shortest form"),
-        (field(8, b"") * (2**17 - 1) + field(7, bytes(8)), "fp64_contents of contents is set"),
+        (ALL_BUT_ONE + b"\x42\x05abc", "element 131071 of bytes_contents reaches past the end"),
+        (ALL_BUT_ONE + b"\x42\x80", "element 131071 of bytes_contents reaches past"),
+        (ALL_BUT_ONE + b"\x42" + b"\x80" * 5 + b"\x01", "element 131071 of bytes_contents reaches past"),
+        (ALL_BUT_ONE + b"\x40\x01", "bytes_contents of contents has wire type 0"),
+        (ALL_BUT_ONE + b"\xc2\x00\x00", "not in its shortest form"),
+        (ALL_BUT_ONE + field(7, bytes(8)), "fp64_contents of contents is set"),
     ],
 )
 def test_damaged_large_strings(contents: bytes, error_text: str) -> None:
