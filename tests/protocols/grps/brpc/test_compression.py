@@ -192,11 +192,7 @@ SUM = "6204 c78ab0e5"
 
 @pytest.mark.parametrize(
     ("more", "attachment"),
-    [
-        ("5801" + SUM, b""),
-        ("2803 5801" + SUM, b"abc"),
-        ("2803 5801 6801" + SUM, b""),
-    ],
+    [("5801" + SUM, b""), ("2803 5801" + SUM, b"abc"), ("2803 5801 6801" + SUM, b"")],
     ids=["payload", "beside an attachment", "with the attachment"],
 )
 def test_a_checksum_that_is_right(more: str, attachment: bytes) -> None:

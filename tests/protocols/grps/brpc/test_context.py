@@ -118,11 +118,7 @@ def test_the_longest_id_and_the_time_left_fit_behind_each_other() -> None:
 
 @pytest.mark.parametrize(
     "context",
-    [
-        UNSAMPLED,
-        TraceContext(TRACE, 1, OWN, is_sampled=False),
-        TraceContext(1 << 64, 1, OWN, is_sampled=True),
-    ],
+    [UNSAMPLED, TraceContext(TRACE, 1, OWN, is_sampled=False), TraceContext(1 << 64, 1, OWN, is_sampled=True)],
     ids=["begun here", "of the client", "no lower half"],
 )
 def test_a_backend_gets_no_trace_that_is_not_sampled(context: TraceContext | Unsampled) -> None:
