@@ -132,22 +132,19 @@ SHARED = parameter(4, "shared_memory_region", field(3, "r"))
         (tensor("x", "INT8", 1) + field(7, b"\x00") * 2, "2 raw_input_contents for 1 inputs"),
         (field(7, b""), "1 raw_input_contents for 0 inputs"),
         (tensor("x", "INT8", 1, contents=field(2, b"\x01")) + field(7, b"\x01"), "contents beside raw_input_contents"),
+        (
+            tensor("x", "INT8", 1) + tensor("y", "INT8", 1, contents=field(2, b"\x02")) + field(7, b"\x01") * 2,
+            "input 'y' has contents beside raw_input_contents",
+        ),
+        # raw contents leave it out
+        (
+            tensor("x", "INT8", 1) + tensor("y", "FP64", 1, more=SHARED) + field(7, b"\x00"),
+            "input 'y': shared_memory_region",
+        ),
     ],
 )
 def test_refuses_what_a_server_must_not_see(body: bytes, error_text: str) -> None:
     with pytest.raises(DecodeError, match=error_text):
-        infer(body)
-
-
-def test_shared_memory_is_named_where_raw_contents_leave_it_out() -> None:
-    body = tensor("x", "INT8", 1) + tensor("y", "FP64", 1, more=SHARED) + field(7, b"\x00")
-    with pytest.raises(DecodeError, match="input 'y': shared_memory_region"):
-        infer(body)
-
-
-def test_raw_and_typed_contents_do_not_mix() -> None:
-    body = tensor("x", "INT8", 1) + tensor("y", "INT8", 1, contents=field(2, b"\x02")) + field(7, b"\x01") * 2
-    with pytest.raises(DecodeError, match="input 'y' has contents beside raw_input_contents"):
         infer(body)
 
 
