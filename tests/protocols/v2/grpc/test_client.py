@@ -6,7 +6,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status
 from gateway.core.frozen import replace
 from gateway.core.models import ServerInfo
-from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.requests import Request, RequestedOutput
 from gateway.core.tensors import Parameters, ParameterValue, Tensor
@@ -150,13 +150,6 @@ def test_refuses_strings_that_are_not_utf8(request_: Request) -> None:
     with pytest.raises(GatewayError, match="not UTF-8") as raised:
         V2_GRPC.encode_request(request_, TARGET)
     assert raised.value.status is Status.INVALID_ARGUMENT
-
-
-@pytest.mark.parametrize("operation", DERIVATIVES)
-def test_derivatives_are_unsupported(operation: Operation) -> None:
-    with pytest.raises(GatewayError, match=operation.value) as raised:
-        V2_GRPC.encode_request(Request(operation, "m"), TARGET)
-    assert raised.value.status is Status.UNIMPLEMENTED
 
 
 def test_a_parameter_beyond_64_bits_is_refused_by_name() -> None:

@@ -13,13 +13,10 @@ READY = Request(Operation.MODEL_READY, "m")
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_status_text_and_reason_survive_two_gateways(reason: Reason) -> None:
+def test_an_error_is_a_status_a_text_and_a_reason(reason: Reason) -> None:
     encoded = V2_GRPC.encode_error(refusal(reason, "größe\n%"), REQUEST, message(b""))
     assert (encoded.status, encoded.body) == (reason.status, "größe\n%".encode())
     assert list(encoded.headers) == [("gateway-reason", reason.value)]
-    with pytest.raises(GatewayError) as raised:
-        V2_GRPC.decode_response(encoded, REQUEST, TARGET)
-    assert (raised.value.status, raised.value.reason, raised.value.message) == (reason.status, reason, "größe\n%")
 
 
 @pytest.mark.parametrize("text", ["\x00" * 5000, "ü" * 5000, "a" + "ü" * 5000, "😀" * 5000, "\ud800" * 5000])

@@ -3,9 +3,9 @@
 import pytest
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, GatewayError, Status
+from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
-from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.requests import Request, RequestedOutput, Translate
 from gateway.core.tensors import Tensor
@@ -36,13 +36,6 @@ def test_asks_at_the_right_path(request_: Request, method: str, path: str) -> No
 def test_mlserver_needs_a_body_for_the_index() -> None:
     message = V2_REST.encode_request(Request(Operation.MODELS), TARGET)
     assert (message.body, list(message.headers)) == (b"{}", [("content-type", "application/json")])
-
-
-@pytest.mark.parametrize("operation", DERIVATIVES)
-def test_derivatives_are_unsupported(operation: Operation) -> None:
-    with pytest.raises(GatewayError, match=operation.value) as raised:
-        V2_REST.encode_request(Request(operation, "m"), TARGET)
-    assert raised.value.status is Status.UNIMPLEMENTED
 
 
 @pytest.mark.parametrize("status", [100, 201, 204, 301, 307])

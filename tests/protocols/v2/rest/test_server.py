@@ -99,6 +99,7 @@ EMPTY = (
 )
 BOOLEANS = b'{"inputs":[{"name":"b","shape":[2],"datatype":"BOOL","data":[true,false]}]}'
 BF16_HEADER = b'{"inputs":[{"name":"b","shape":[2],"datatype":"BF16","parameters":{"binary_data_size":4}}]}'
+ONE = b'{"name":"x","datatype":"INT8","shape":[1],"data":[1]}'
 NOT_FINITE = b'{"inputs":[{"name":"n","shape":[2],"datatype":"FP64","data":[NaN,Infinity]}]}'
 
 
@@ -157,26 +158,20 @@ def test_carries_the_id_and_parameters_except_consumed_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("priority", "forwarded"), [(b"3", {"priority": 3}), (b'"high"', {"priority": "high"}), (b"0", {})]
+    ("members", "forwarded"),
+    [
+        (b'"parameters":{"priority":3}', {"priority": 3}),
+        (b'"parameters":{"priority":"high"}', {"priority": "high"}),
+        (b'"parameters":{"priority":0}', {}),
+        (b'"parameters":{"triton_enable_empty_final_response":true}', {}),
+        (rb'"parameters":{"config":"{\"a\":1}"}', {"config": '{"a":1}'}),
+        (b'"parameters":{"data":"d"},"data":{}', {"data": "d"}),
+    ],
+    ids=["a priority", "one for the server to refuse", "no priority", "perf_analyzer's", "UM-Bridge's config", "data"],
 )
-def test_a_priority_is_for_the_server_and_0_is_none(priority: bytes, forwarded: dict[str, object]) -> None:
-    body = b'{"inputs":[%b],"parameters":{"priority":%b}}' % (ONE, priority)
+def test_parameters_that_are_forwarded(members: bytes, forwarded: dict[str, object]) -> None:
     for _ in range(3):  # the later ones are like the first
-        assert infer(body).parameters == forwarded
-
-
-def test_perf_analyzers_parameter_is_not_forwarded() -> None:
-    body = b'{"inputs":[],"parameters":{"triton_enable_empty_final_response":true}}'
-    assert infer(body).parameters == {}
-
-
-def test_the_config_of_umbridge_is_an_ordinary_parameter() -> None:
-    body = rb'{"inputs":[],"parameters":{"config":"{\"a\":1}"}}'
-    assert infer(body).parameters == {"config": '{"a":1}'}
-
-
-def test_data_outside_of_a_tensor_is_an_ordinary_member() -> None:
-    assert infer(b'{"inputs":[],"parameters":{"data":"d"},"data":{}}').parameters == {"data": "d"}
+        assert infer(b'{"inputs":[%b],%b}' % (ONE, members)).parameters == forwarded
 
 
 @pytest.mark.parametrize(
@@ -232,7 +227,6 @@ def test_keeps_an_empty_id_and_ignores_unknown_members(body: bytes, request_id: 
     assert infer(body).id == request_id
 
 
-ONE = b'{"name":"x","datatype":"INT8","shape":[1],"data":[1]}'
 REGION, OFFSET = b'"parameters":{"shared_memory_region":"r"}', b'"parameters":{"shared_memory_offset":0}'
 
 
