@@ -139,16 +139,18 @@ STREAM_ERRORS = {
 
 @pytest.mark.parametrize(("octets", "code"), CONNECTION_ERRORS.values(), ids=CONNECTION_ERRORS)
 @pytest.mark.parametrize("step", [1, 1_000_000])
-def test_a_connection_error_is_told_by_its_code(octets: bytes, code: str, step: int) -> None:
-    conversation = Conversation()
+def test_a_connection_error_is_told_by_its_code(
+    conversation: Conversation, octets: bytes, code: str, step: int
+) -> None:
     conversation.client(*(octets[at : at + step] for at in range(0, len(octets), step)))
     assert ErrorCode(conversation.closed_with()[0]).name == code
 
 
 @pytest.mark.parametrize(("octets", "code"), STREAM_ERRORS.values(), ids=STREAM_ERRORS)
 @pytest.mark.parametrize("step", [1, 1_000_000])
-def test_a_stream_error_is_told_by_its_code_and_the_connection_goes_on(octets: bytes, code: str, step: int) -> None:
-    conversation = Conversation()
+def test_a_stream_error_is_told_by_its_code_and_the_connection_goes_on(
+    conversation: Conversation, octets: bytes, code: str, step: int
+) -> None:
     conversation.client(*(octets[at : at + step] for at in range(0, len(octets), step)))
     resets = [payload for kind, _, stream, payload in conversation.frames() if (kind, stream) == (RST_STREAM, 1)]
     assert [ErrorCode(int.from_bytes(payload)).name for payload in resets] == [code]
@@ -176,9 +178,8 @@ def test_content_length_that_fits_is_no_error_the_second_time_either(size: int) 
 @pytest.mark.parametrize(
     "late", [http2.data(b"y", end=True), http2.head((b"x", b"y"), end=True)], ids=["DATA", "HEADERS"]
 )
-def test_frames_of_a_stream_that_the_server_has_reset_are_dropped(late: bytes) -> None:
+def test_frames_of_a_stream_that_the_server_has_reset_are_dropped(conversation: Conversation, late: bytes) -> None:
     """Section 5.1: the client may have sent them before it knew."""
-    conversation = Conversation()
     conversation.client(OPEN)
     conversation.http2.reset(conversation.streams[1], ErrorCode.CANCEL)
     conversation.client(late)
@@ -186,14 +187,12 @@ def test_frames_of_a_stream_that_the_server_has_reset_are_dropped(late: bytes) -
     assert not conversation.http2.is_closed
 
 
-def test_frames_of_a_malformed_request_are_dropped() -> None:
-    conversation = Conversation()
+def test_frames_of_a_malformed_request_are_dropped(conversation: Conversation) -> None:
     conversation.client(http2.head(*fields(ECHO, (b"Upper", b""))) + http2.data(b"x", end=True))
     assert not conversation.http2.is_closed
 
 
-def test_data_of_an_answered_request_end_the_connection() -> None:
-    conversation = Conversation()
+def test_data_of_an_answered_request_end_the_connection(conversation: Conversation) -> None:
     conversation.client(OVER)
     conversation.http2.respond(conversation.streams[1], b"\x88", (b"x",), http2.block((b"grpc-status", b"0")))
     conversation.frames()

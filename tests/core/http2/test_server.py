@@ -198,8 +198,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("octets", FLOODS.values(), ids=FLOODS)
-def test_a_flood_is_taken_in_turns_and_ends(octets: bytes) -> None:
-    conversation = Conversation()
+def test_a_flood_is_taken_in_turns_and_ends(conversation: Conversation, octets: bytes) -> None:
     conversation.client(OPEN)
     flood = octets * 20_000
     taken = conversation.http2.receive(memoryview(flood), 0.0)
@@ -210,8 +209,7 @@ def test_a_flood_is_taken_in_turns_and_ends(octets: bytes) -> None:
 
 
 @pytest.mark.parametrize("octets", FLOODS.values(), ids=FLOODS)
-def test_some_of_it_now_and_then_is_no_flood(octets: bytes) -> None:
-    conversation = Conversation()
+def test_some_of_it_now_and_then_is_no_flood(conversation: Conversation, octets: bytes) -> None:
     conversation.client(OPEN)
     for _ in range(200):
         conversation.now += 10
@@ -219,8 +217,7 @@ def test_some_of_it_now_and_then_is_no_flood(octets: bytes) -> None:
     assert not conversation.http2.is_closed
 
 
-def test_clients_that_are_answered_may_ping_and_update_windows_as_they_like() -> None:
-    conversation = Conversation()
+def test_clients_that_are_answered_may_ping_and_update_windows_as_they_like(conversation: Conversation) -> None:
     for number in range(1, 20_001, 2):
         updates = http2.window_update(0, 100) + frame(PING, 0, 0, bytes(8)) + http2.window_update(number, 1)
         conversation.client(request(number) + updates)
@@ -239,8 +236,7 @@ RESETS: dict[str, Callable[[int], bytes]] = {
 
 
 @pytest.mark.parametrize("one", RESETS.values(), ids=RESETS)
-def test_resets_without_an_end_end_the_connection(one: Callable[[int], bytes]) -> None:
-    conversation = Conversation()
+def test_resets_without_an_end_end_the_connection(conversation: Conversation, one: Callable[[int], bytes]) -> None:
     for number in range(1, 20_001, 2):
         if not conversation.http2.is_closed:
             conversation.client(one(number))
@@ -248,8 +244,7 @@ def test_resets_without_an_end_end_the_connection(one: Callable[[int], bytes]) -
     assert len(conversation.said) < 2_000
 
 
-def test_streams_beyond_the_most_are_refused() -> None:
-    conversation = Conversation()
+def test_streams_beyond_the_most_are_refused(conversation: Conversation) -> None:
     conversation.client(*(http2.head(*fields(), stream=number) for number in range(1, 2 * MAX_STREAMS + 1, 2)))
     refused = 2 * MAX_STREAMS + 1
     conversation.client(http2.head(*fields(), stream=refused))
@@ -258,8 +253,9 @@ def test_streams_beyond_the_most_are_refused() -> None:
     assert conversation.said[-1] == f"{refused + 2} begun /toy.Toy/Echo"
 
 
-def test_a_client_need_not_know_that_cancelled_requests_still_run_unless_they_are_as_many_again() -> None:
-    conversation = Conversation()
+def test_a_client_need_not_know_that_cancelled_requests_still_run_unless_they_are_as_many_again(
+    conversation: Conversation,
+) -> None:
     odd = itertools.count(1, 2)
     for number in itertools.islice(odd, MAX_STREAMS):
         conversation.client(request(number), http2.reset(8, number))
@@ -275,8 +271,7 @@ def test_a_client_need_not_know_that_cancelled_requests_still_run_unless_they_ar
     assert conversation.said[-1] == f"{refused + 2} {MESSAGE!r} end"
 
 
-def test_a_reply_is_a_head_data_and_trailers() -> None:
-    conversation = Conversation()
+def test_a_reply_is_a_head_data_and_trailers(conversation: Conversation) -> None:
     conversation.client(request())
     conversation.http2.respond(conversation.streams[1], HEAD, (b"re", b"ply"), TRAILERS)
     assert conversation.frames() == [
@@ -309,8 +304,7 @@ def test_the_first_block_says_that_there_is_no_table_as_clients_with_a_smaller_o
     assert [block.startswith(NO_TABLE) for block in blocks] == [True, *[False] * (len(blocks) - 1)]
 
 
-def test_long_trailers_of_a_reply_go_on_in_further_frames() -> None:
-    conversation = Conversation()
+def test_long_trailers_of_a_reply_go_on_in_further_frames(conversation: Conversation) -> None:
     conversation.client(request())
     long = TRAILERS * 2000
     conversation.http2.respond(conversation.streams[1], HEAD, (b"re", b"ply"), long)
@@ -321,8 +315,7 @@ def test_long_trailers_of_a_reply_go_on_in_further_frames() -> None:
     assert b"".join(payload for *_, payload in blocks) == long
 
 
-def test_a_reply_before_the_end_of_the_request_asks_the_client_to_stop() -> None:
-    conversation = Conversation()
+def test_a_reply_before_the_end_of_the_request_asks_the_client_to_stop(conversation: Conversation) -> None:
     conversation.client(OPEN + http2.data(b"x", size=1_000_000))
     conversation.http2.send_end(conversation.streams[1], HEAD + TRAILERS)
     ended, reset = conversation.frames()
@@ -332,8 +325,7 @@ def test_a_reply_before_the_end_of_the_request_asks_the_client_to_stop() -> None
     assert not conversation.http2.is_closed
 
 
-def test_a_reply_waits_for_the_windows_of_the_stream_and_of_the_connection() -> None:
-    conversation = Conversation()
+def test_a_reply_waits_for_the_windows_of_the_stream_and_of_the_connection(conversation: Conversation) -> None:
     conversation.client(http2.settings(INITIAL_WINDOW_SIZE=10) + request())
     conversation.frames()
     conversation.http2.respond(conversation.streams[1], HEAD, (bytes(100_000),), TRAILERS)
@@ -348,8 +340,7 @@ def test_a_reply_waits_for_the_windows_of_the_stream_and_of_the_connection() -> 
     assert not conversation.http2.streams
 
 
-def test_replies_that_wait_take_turns() -> None:
-    conversation = Conversation()
+def test_replies_that_wait_take_turns(conversation: Conversation) -> None:
     conversation.client(http2.settings(INITIAL_WINDOW_SIZE=2**30) + request() + request(3))
     conversation.frames()
     for stream in conversation.streams.values():
@@ -358,8 +349,7 @@ def test_replies_that_wait_take_turns() -> None:
     assert data == [1, 3, 1, 3]
 
 
-def test_windows_are_granted_as_bytes_are_taken() -> None:
-    conversation = Conversation()
+def test_windows_are_granted_as_bytes_are_taken(conversation: Conversation) -> None:
     conversation.client(OPEN + frame(DATA, 0, 1, bytes(2**14)) * 40)
     stream = conversation.streams[1]
     conversation.http2.grant(stream, held=40 * 2**14)
@@ -369,23 +359,20 @@ def test_windows_are_granted_as_bytes_are_taken() -> None:
     assert stream.room == WINDOW
 
 
-def test_pings_and_settings_are_answered() -> None:
-    conversation = Conversation()
+def test_pings_and_settings_are_answered(conversation: Conversation) -> None:
     conversation.client(frame(PING, 0, 0, b"01234567") + http2.settings(MAX_FRAME_SIZE=2**20))
     assert conversation.frames() == [(PING, 1, 0, b"01234567"), (SETTINGS, 1, 0, b"")]
 
 
-def test_pings_that_come_rarely_or_between_replies_are_answered_for_good() -> None:
-    conversation = Conversation()
+def test_pings_that_come_rarely_or_between_replies_are_answered_for_good(conversation: Conversation) -> None:
     for _ in range(100):
         conversation.now += PING_INTERVAL
         conversation.client(frame(PING, 0, 0, bytes(8)))
     assert not conversation.http2.is_closed
 
 
-def test_pings_within_a_call_are_answered_as_often_as_they_come() -> None:
+def test_pings_within_a_call_are_answered_as_often_as_they_come(conversation: Conversation) -> None:
     """A client that looks after an idle stream every second; after the stream the interval holds anew."""
-    conversation = Conversation()
     conversation.client(OPEN)
     for _ in range(100):
         conversation.now += 1.0
@@ -399,8 +386,7 @@ def test_pings_within_a_call_are_answered_as_often_as_they_come() -> None:
 
 
 @pytest.mark.parametrize("ping_interval", [0.0, PING_INTERVAL])
-def test_pings_are_bounded_in_every_case(ping_interval: float) -> None:
-    conversation = Conversation()
+def test_pings_are_bounded_in_every_case(conversation: Conversation, ping_interval: float) -> None:
     conversation.http2.ping_interval = ping_interval
     if ping_interval:
         conversation.client(OPEN)
@@ -435,8 +421,7 @@ def test_requests_before_the_client_knows_that_there_is_no_table_may_use_one() -
     assert conversation.closed_with()[0] == ErrorCode.COMPRESSION_ERROR
 
 
-def test_refused_and_malformed_requests_keep_the_table_right() -> None:
-    conversation = Conversation()
+def test_refused_and_malformed_requests_keep_the_table_right(conversation: Conversation) -> None:
     conversation.client(frame(HEADERS, END_HEADERS, 1, b"\x40\x01X\x01y"))
     conversation.client(http2.head(*fields(), stream=3))
     conversation.client(frame(HEADERS, END_HEADERS | END_STREAM, 3, b"\x40\x01a\x01b"))
@@ -445,16 +430,14 @@ def test_refused_and_malformed_requests_keep_the_table_right() -> None:
     assert not conversation.http2.is_closed
 
 
-def test_a_small_block_cannot_stand_for_many_fields() -> None:
-    conversation = Conversation()
+def test_a_small_block_cannot_stand_for_many_fields(conversation: Conversation) -> None:
     entry = b"\x40\x01a\x7f\xb9\x16" + b"a" * 3000
     conversation.client(frame(HEADERS, END_HEADERS, 1, http2.block(*fields()) + entry + b"\xbe" * 4000))
     assert conversation.said == ["1 begun too large"]
     assert not conversation.http2.is_closed
 
 
-def test_draining_tells_the_client_first_and_refuses_later() -> None:
-    conversation = Conversation()
+def test_draining_tells_the_client_first_and_refuses_later(conversation: Conversation) -> None:
     conversation.client(request())
     conversation.http2.begin_drain()
     (first, ping) = conversation.frames()
