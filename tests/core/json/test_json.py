@@ -57,6 +57,13 @@ def outcome(body: bytes, arrays: dict[str, ArrayForm], values: int, literals: bo
         return error
 
 
+def refused(body: bytes, arrays: dict[str, ArrayForm], message: str, behind: bytes = BLANKS) -> None:
+    """That `body` is refused so, small and large."""
+    for text in (body, body + behind):
+        with pytest.raises(DecodeError, match=message):
+            read(text, arrays, values=1000, literals=False)
+
+
 def same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
@@ -198,10 +205,7 @@ NOT_JSON = [
 )  # fmt: skip
 def test_refused_arrays(text: str, message: str) -> None:
     for tail in ("}", ',"name":"x"}'):
-        body = b'{"data":%b%b' % (text.encode(), tail.encode())
-        for large in (b"", BLANKS):
-            with pytest.raises(DecodeError, match="(?s)" + message):
-                read(body + large, DATA, values=1000, literals=False)
+        refused(b'{"data":%b%b' % (text.encode(), tail.encode()), DATA, "(?s)" + message)
 
 
 @pytest.mark.parametrize("depth", [300, 1000, 2000])
@@ -292,9 +296,7 @@ def test_vectors() -> None:
     ],
 )
 def test_refused_vectors(text: str, message: str) -> None:
-    for large in (b"", BLANKS):
-        with pytest.raises(DecodeError, match=message):
-            read(b'{"input":%b}' % text.encode() + large, INPUT, values=1000, literals=False)
+    refused(b'{"input":%b}' % text.encode(), INPUT, message)
 
 
 @pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf", b" \r\n\t"])
@@ -345,9 +347,7 @@ def test_results_do_not_change_with_the_buffer() -> None:
     ],
 )
 def test_refused_documents(body: bytes, message: str) -> None:
-    for large in (b"", BLANKS):
-        with pytest.raises(DecodeError, match=message):
-            read(body + large if body.strip(b"\xef\xbb\xbf \n") else body, DATA, values=1000, literals=False)
+    refused(body, DATA, message, behind=BLANKS if body.strip(b"\xef\xbb\xbf \n") else b"")
 
 
 def test_the_limit_counts_values_outside_arrays() -> None:
