@@ -136,13 +136,10 @@ async def test_a_timeout_of_the_handlers_own_is_not_the_clients_deadline(caplog:
 TARGET = Target("lab", "host:1")
 
 
-async def asked(
-    reply: bytes = b"", status: int = 200, told: Headers = NO_HEADERS, *,
-    target: Target = TARGET, headers: Headers = NO_HEADERS,
-) -> tuple[Answer, Message]:  # fmt: skip
-    """The answer to a request with `headers`, of a server that replies so, and the message that the server got."""
+async def asked(reply: bytes = b"", status: int = 200, told: Headers = NO_HEADERS) -> tuple[Answer, Message]:
+    """The answer of a server that replies so, and the message that it got."""
     wire = Wire()
-    task = asyncio.ensure_future(ask(Request(Operation.INFER, "m", headers=headers), TOY, wire, target))
+    task = asyncio.ensure_future(ask(Request(Operation.INFER, "m"), TOY, wire, TARGET))
     await settle()
     wire.open[0].set_result(Message(status=status, headers=told, parts=(reply,)))
     return await task, wire.sent[0]
@@ -237,17 +234,6 @@ async def test_a_backends_traceback_goes_to_the_log_and_not_to_the_client(caplog
 async def test_an_error_that_is_nothing_but_a_traceback_still_says_something() -> None:
     with pytest.raises(GatewayError, match="the backend's error was only a traceback"):
         await asked(b'Traceback:\n  File "/a.py", line 1', 400)
-
-
-FIRST = ("gateway-hops", "1")
-
-
-async def test_only_the_headers_that_are_listed_go_to_the_backend() -> None:
-    headers = Headers([(b"x-team", b"red"), (b"authorization", b"secret"), (b"x-team", b"blue")])
-    _, sent = await asked(headers=headers)
-    assert list(sent.headers) == [("x", "1"), FIRST]
-    _, sent = await asked(target=replace(TARGET, forward_headers=("x-team", "x-none")), headers=headers)
-    assert list(sent.headers) == [("x", "1"), FIRST, ("x-team", "red"), ("x-team", "blue")]
 
 
 @pytest.mark.parametrize(
