@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Callable
 from struct import pack
 
-import cramjam
 import pytest
 
 from gateway.core import exchange
@@ -35,6 +34,7 @@ from tests.protocols.grps.brpc.recorded import (
     written,
 )
 from tests.protocols.grps.brpc.test_client import FP32, ID, LISTENER, OK, ask, outputs_of, reported_error
+from tests.protocols.grps.brpc.test_compression import snappy
 from tests.protocols.grps.values import CODES
 
 
@@ -124,19 +124,12 @@ def test_the_time_a_client_waits_is_the_deadline() -> None:
     assert decoded(joined(ask(request={**request, "timeout_ms": -1}), PAYLOAD), received=100.0).deadline is None
 
 
-CODINGS: dict[int, Callable[[bytes], bytes]] = {
-    1: lambda payload: bytes(cramjam.snappy.compress_raw(payload)),
-    2: gzip.compress,
-    3: zlib.compress,
-}
-
-
-@pytest.mark.parametrize("coding", CODINGS)
-def test_compressed_requests_and_replies(coding: int) -> None:
-    request = decoded(joined(ask(compress_type=coding), CODINGS[coding](PAYLOAD)))
+@pytest.mark.parametrize(("coding", "compress"), [(1, snappy), (2, gzip.compress), (3, zlib.compress)])
+def test_compressed_requests_and_replies(coding: int, compress: Callable[[bytes], bytes]) -> None:
+    request = decoded(joined(ask(compress_type=coding), compress(PAYLOAD)))
     assert request.inputs[0].array.tolist() == [[1.0, 2.0, 3.0]]
     assert reply_to(request) == joined(REPLY_META_1_6, REPLY_PAYLOAD)  # never compressed
-    packed = joined(REPLY_META_1_6 + bytes([0x18, coding]), CODINGS[coding](REPLY_PAYLOAD))
+    packed = joined(REPLY_META_1_6 + bytes([0x18, coding]), compress(REPLY_PAYLOAD))
     assert outputs_of(packed) == [[[2.0, 4.0, 6.0]]]
 
 

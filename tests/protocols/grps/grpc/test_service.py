@@ -77,7 +77,6 @@ INFERENCES = pytest.mark.parametrize(
 def test_an_inference(method: str, operation: Operation) -> None:
     request = asked(method, TWICE)
     assert (request.operation, request.model, request.deadline) == (operation, "twice-1.0.0", 7.0)
-    assert (request.protocol, request.listener) == ("grps-grpc", "grpc")
     assert request.inputs == (X,)
     response = Response((tensor("x", np.array([2, 4, 6], np.float32)),))
     assert body(GRPS_GRPC.encode_response(response, request, Translate())) == bytes.fromhex(DOUBLED)
