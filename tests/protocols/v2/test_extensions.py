@@ -10,7 +10,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.requests import DEFAULT_TRANSLATE, Answer, ControlRequest, Request, RequestedOutput, SettingValue
+from gateway.core.requests import DEFAULT_TRANSLATE, ControlRequest, Request, RequestedOutput, SettingValue
 from gateway.core.statistics import ModelStatistics, Statistics
 from gateway.protocols.v2 import V2_GRPC, V2_REST
 
@@ -70,28 +70,14 @@ def test_triton_gets_the_json_that_it_takes() -> None:
     assert json.loads(bytes(trace.body)) == {"trace_level": ["A", "B"], "trace_rate": "7", "trace_file": None}
 
 
-ANSWERS: list[tuple[Operation, Answer]] = [
-    (Operation.LOAD, True),
-    (Operation.UNLOAD, True),
-    (Operation.MODEL_STATISTICS, COUNTED),
-    (Operation.ALL_STATISTICS, COUNTED),
-    (Operation.TRACE_SETTINGS, {"trace_level": ["OFF"], "trace_rate": "1", "trace_file": ""}),
-    (Operation.LOG_SETTINGS, {"log_info": True, "log_verbose_level": 0, "log_format": "default"}),
-]
-
-
-@pytest.mark.parametrize(("operation", "answer"), ANSWERS)
-def test_extension_answers_survive_a_round_trip(operation: Operation, answer: Answer) -> None:
+@pytest.mark.parametrize("operation", [Operation.MODEL_STATISTICS, Operation.ALL_STATISTICS])
+@pytest.mark.parametrize("protocol", [V2_REST, V2_GRPC], ids=lambda each: each.name)
+def test_statistics_survive_a_round_trip(protocol: Any, operation: Operation) -> None:
     request = Request(operation, "m")
-    for protocol in (V2_REST, V2_GRPC):
-        reply = protocol.encode_response(answer, request, DEFAULT_TRANSLATE)
-        found = protocol.decode_response(reply, request, EVERY)
-        if isinstance(answer, Statistics):
-            assert isinstance(found, Statistics)
-            [each] = found.models
-            assert (each.name, each.version, each.counters["inference_count"]) == ("m", "1", 2**53 + 1)
-        else:
-            assert found == answer
+    found = protocol.decode_response(protocol.encode_response(COUNTED, request, DEFAULT_TRANSLATE), request, EVERY)
+    assert isinstance(found, Statistics)
+    [each] = found.models
+    assert (each.name, each.version, each.counters["inference_count"]) == ("m", "1", 2**53 + 1)
 
 
 CONFIG: dict[str, Any] = {

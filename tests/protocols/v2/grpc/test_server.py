@@ -181,11 +181,6 @@ def test_writes_outputs_raw() -> None:
     assert (message.status, list(message.headers)) == (0, [])
 
 
-def test_the_response_has_the_clients_name_version_and_id() -> None:
-    client = infer(field(2, "v1"))
-    assert encode(Response((), "m", "3", "b3d1-uuid"), client).body == field(1, "m") + field(2, "v1")
-
-
 def test_no_output_is_an_empty_message() -> None:
     assert encode(Response(), infer(b"")).body == b""
 

@@ -98,7 +98,6 @@ EMPTY = (
 BOOLEANS = b'{"inputs":[{"name":"b","shape":[2],"datatype":"BOOL","data":[true,false]}]}'
 BF16_HEADER = b'{"inputs":[{"name":"b","shape":[2],"datatype":"BF16","parameters":{"binary_data_size":4}}]}'
 ONE = b'{"name":"x","datatype":"INT8","shape":[1],"data":[1]}'
-NOT_FINITE = b'{"inputs":[{"name":"n","shape":[2],"datatype":"FP64","data":[NaN,Infinity]}]}'
 
 
 @pytest.mark.parametrize(
@@ -121,10 +120,6 @@ def test_reads_what_tritonclient_sends(
     assert (tensor.datatype, tensor.shape, values(tensor)) == (datatype, shape, expected)
     assert (request.operation, request.model, request.version) == (Operation.INFER, "m", "")
     assert (request.id, request.parameters, request.protocol) == (None, {}, "v2-rest")
-
-
-def test_reads_nan_and_infinity_literals_as_rapidjson_writes_them() -> None:
-    assert str(values(infer(NOT_FINITE).inputs[0])) == "[nan, inf]"
 
 
 def test_reads_json_and_binary_inputs_side_by_side() -> None:
@@ -425,16 +420,6 @@ def test_bf16_is_widened_in_json_only() -> None:
         b'"datatype":"FP32","shape":[1],"parameters":{"k":"v","gateway_datatype":"BF16"},"data":[1.5]}]}'
     )
     assert decode(received(encode(BINARY_CLIENT, tensor))).outputs == (tensor,)
-
-
-NAN = Tensor("y", Datatype.FP64, (1,), b"\x00\x00\x00\x00\x00\x00\xf8\x7f")
-
-
-def test_nan_is_refused_by_name_unless_translated() -> None:
-    with pytest.raises(GatewayError, match="output 'y'"):
-        encode(JSON_CLIENT, NAN)
-    assert b'"data":[NaN]' in bytes(encode(JSON_CLIENT, NAN, translate=Translate(nan="literal")).body)
-    assert encode(BINARY_CLIENT, NAN).parts[1] == NAN.data
 
 
 NOT_TEXT = Tensor("y", Datatype.BYTES, (1,), b"\x02\x00\x00\x00\x00\xff")
