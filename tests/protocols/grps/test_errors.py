@@ -22,8 +22,8 @@ PYTHON_UNKNOWN = (
 )
 
 
-def read(grps: GrpsMessage) -> Answer:
-    return client.decode_response(grps, NO_HEADERS, Request(Operation.INFER, "m"))
+def read(grps: GrpsMessage, operation: Operation = Operation.INFER) -> Answer:
+    return client.decode_response(grps, NO_HEADERS, Request(operation, "m"))
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,7 @@ def test_the_flag_decides_and_without_it_the_code(status: GrpsStatus | None, fai
     ],
 )
 def test_failures(status: GrpsStatus, reason: Reason, text: str) -> None:
-    with pytest.raises(GatewayError) as told:
-        read(GrpsMessage(status=status))
-    assert (told.value.reason, told.value.message) == (reason, text)
+    for operation in (Operation.INFER, Operation.STREAM, Operation.METADATA):
+        with pytest.raises(GatewayError) as told:
+            read(GrpsMessage(status=status), operation)
+        assert (told.value.reason, told.value.message) == (reason, text)

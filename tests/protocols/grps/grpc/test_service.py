@@ -5,10 +5,10 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
+from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import decoded
 from gateway.core.messages import Headers, Message
-from gateway.core.models import ModelEntry, Signature, TensorSpec
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.protocol import GrpcBinding, Limits, ListenerSettings, Target
 from gateway.core.requests import Request, Response, Translate
@@ -93,18 +93,6 @@ def test_an_inference_of_a_backend(method: str, operation: Operation) -> None:
     assert (output.name, output.array.tolist()) == ("x", [2, 4, 6])
 
 
-def test_a_model_is_the_listeners_where_the_message_names_none() -> None:
-    assert asked("Predict", "220161").model == "default"
-
-
-@pytest.mark.parametrize(
-    "octets", ["2203616263", "1a02ff00", "3a0a2a080a016b150000003f"], ids=["str_data", "bin_data", "gmap"]
-)
-def test_a_reply_has_the_form_of_its_request(octets: str) -> None:
-    request = asked("Predict", octets)
-    assert body(GRPS_GRPC.encode_response(Response(request.inputs), request, Translate())).hex() == OK + octets
-
-
 @pytest.mark.parametrize(
     ("method", "operation"),
     [
@@ -145,36 +133,12 @@ def test_metadata_of_a_model() -> None:
     assert body(GRPS_GRPC.encode_request(request, TARGET)).hex() == "2203616263"
 
 
-def test_metadata_of_the_cpp_server_comes_without_a_status() -> None:
-    text = b"models:\n  - name: twice\n    version: 1.0.0\n"
-    request = Request(Operation.MODELS)
-    answer = GRPS_GRPC.decode_response(reply(b"\x22" + bytes((len(text),)) + text), request, TARGET)
-    assert answer == (ModelEntry("twice", "1.0.0"),)
-
-
 @pytest.mark.parametrize("reason", [Reason.INVALID_INPUT, Reason.MODEL_NOT_FOUND, Reason.OVERLOADED, Reason.CANCELLED])
 def test_an_error_is_a_message_and_has_its_reason_in_the_trailers(reason: Reason) -> None:
     told = GRPS_GRPC.encode_error(refusal(reason, "größe \ud800"), None, message("Predict"))
     assert told.status == 0
     assert list(told.headers) == [("gateway-reason", reason.value)]
     assert "größe ?".encode() in body(told)
-
-
-@pytest.mark.parametrize(
-    ("octets", "status", "reason"),
-    [
-        ("0a07 08f403 1200 1802", Status.INTERNAL, Reason.MODEL_ERROR),
-        ("0a05 089403 1802", Status.NOT_FOUND, Reason.MODEL_NOT_FOUND),
-        ("0a05 089003 1802", Status.INVALID_ARGUMENT, Reason.INVALID_INPUT),
-        ("0a03 08f403", Status.INTERNAL, Reason.MODEL_ERROR),
-        ("0a02 1802", Status.INTERNAL, Reason.MODEL_ERROR),
-    ],
-)
-def test_failures_inside_a_reply(octets: str, status: Status, reason: Reason) -> None:
-    for operation in (Operation.INFER, Operation.STREAM, Operation.METADATA):
-        with pytest.raises(GatewayError) as raised:
-            GRPS_GRPC.decode_response(reply(octets), Request(operation), TARGET)
-        assert (raised.value.status, raised.value.reason) == (status, reason)
 
 
 @pytest.mark.parametrize(
