@@ -31,7 +31,7 @@ from tests.core.http2.by_hand import (
 )
 from tests.core.http2.conversation import ECHO, OPENING, Conversation, fields, request
 
-PRIORITY, PADDED = 2, 8
+PRIORITY, PADDED, PRIORITIZED = 2, 8, 32
 OPEN = http2.head(*fields())
 OVER = request()
 """A request whose reply is still to come."""
@@ -68,6 +68,11 @@ CONNECTION_ERRORS = {
     "6.1 no room for the length of the padding": (OPEN + frame(DATA, PADDED, 1, b""), "FRAME_SIZE_ERROR"),
     "6.2 HEADERS of stream 0": (frame(HEADERS, END_HEADERS, 0, http2.block(*fields())), "PROTOCOL_ERROR"),
     "6.2 more padding than HEADERS": (frame(HEADERS, END_HEADERS | PADDED, 1, b"\xff\x82"), "PROTOCOL_ERROR"),
+    "6.2 half a priority": (frame(HEADERS, END_HEADERS | PRIORITIZED, 1, bytes(3)), "FRAME_SIZE_ERROR"),
+    "6.2 padding within the priority": (
+        frame(HEADERS, END_HEADERS | PADDED | PRIORITIZED, 1, b"\x01" + bytes(5)),
+        "PROTOCOL_ERROR",
+    ),
     "6.2 another stream's HEADERS in between": (
         frame(HEADERS, 0, 1, http2.block(*fields())) + http2.head(*fields(), stream=3),
         "PROTOCOL_ERROR",

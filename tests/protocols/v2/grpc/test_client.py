@@ -18,7 +18,6 @@ from tests.protocols.v2.grpc.wire import (
     INT64_MIN,
     KSERVE,
     MLSERVER,
-    STREAM,
     TARGET,
     TRITON,
     UINT64_MAX,
@@ -51,11 +50,6 @@ def test_writes_inputs_raw() -> None:
     head = field(1, "m") + field(2, "2") + field(3, "42") + EMPTY_HEAD + X_HEAD + EMPTY_HEAD + field(6, field(1, "z"))
     assert written.parts == (head + b"\x3a\x00\x3a\x04" + X.data + b"\x3a\x00",)
     assert (written.path, written.pattern, written.method, list(written.headers)) == (INFER, INFER, "", [])
-
-
-def test_stream_requests_use_model_stream_infer() -> None:
-    written = V2_GRPC.encode_request(Request(Operation.STREAM, "m"), TARGET)
-    assert (written.path, written.body) == (STREAM, field(1, "m"))
 
 
 @pytest.mark.parametrize(

@@ -66,10 +66,6 @@ def test_an_empty_id_is_none_and_the_method_sets_the_operation() -> None:
     assert infer(field(1, "m"), STREAM).operation is Operation.STREAM
 
 
-def test_unknown_fields_are_skipped() -> None:
-    assert infer(field(1, "m") + field(15, b"\xff") + b"\x80\x7d\x01").model == "m"
-
-
 @pytest.mark.parametrize(
     ("timeout", "before", "deadline"),
     [(5, None, 100.000005), (0, None, None), (0, 101.0, 101.0), (127, 100.0001, 100.0001), (7, 101.0, 100.000007)],

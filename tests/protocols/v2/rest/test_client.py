@@ -17,25 +17,16 @@ from tests.protocols.v2.rest.wire import TARGET, Y, decode, reply, values
     ("request_", "method", "path"),
     [
         (Request(Operation.LIVE), "GET", "/v2/health/live"),
-        (Request(Operation.READY), "GET", "/v2/health/ready"),
-        (Request(Operation.SERVER_METADATA), "GET", "/v2"),
-        (Request(Operation.METADATA, "m"), "GET", "/v2/models/m"),
         (Request(Operation.METADATA, "m", "3"), "GET", "/v2/models/m/versions/3"),
         (Request(Operation.MODEL_READY, "a b/ü"), "GET", "/v2/models/a%20b%2F%C3%BC/ready"),
         (Request(Operation.MODEL_READY, "m", "v/1"), "GET", "/v2/models/m/versions/v%2F1/ready"),
         (Request(Operation.CONFIG, "m"), "GET", "/v2/models/m/config"),
-        (Request(Operation.MODELS), "POST", "/v2/repository/index"),
         (Request(Operation.INFER, "M.gradient"), "POST", "/v2/models/M.gradient/infer"),
     ],
 )
 def test_asks_at_the_right_path(request_: Request, method: str, path: str) -> None:
     message = V2_REST.encode_request(request_, TARGET)
     assert (message.method, message.path) == (method, path)
-
-
-def test_mlserver_needs_a_body_for_the_index() -> None:
-    message = V2_REST.encode_request(Request(Operation.MODELS), TARGET)
-    assert (message.body, list(message.headers)) == (b"{}", [("content-type", "application/json")])
 
 
 @pytest.mark.parametrize("status", [100, 201, 204, 301, 307])

@@ -274,6 +274,9 @@ WHOLE = {
 }
 NOT_WHOLE = {
     "an unknown member": with_document(entry(), ',"x":1'),
+    "an unknown member and an escaped colon": with_document(entry(), ',"x":1,"id":"\\u003a"'),
+    "a name that is a number": with_document(entry()).replace(b'"x"', b"5"),
+    "no end": with_document(entry())[:-1],
     "an unknown member of a tensor": with_document(entry(more=',"x":1')),
     "an unknown member of an output": with_document(entry(), ',"outputs":[{"name":"y","data":[1]}]'),
     "a repeated key": with_document(entry(more=',"name":"x"')),
