@@ -55,29 +55,27 @@ def raising(error: Exception) -> Callable[[Request], Any]:
     return handler
 
 
-def test_a_local_answer_needs_no_loop() -> None:
-    reply = answer(message(b"live"), TOY, LISTENER, lambda request: Destination(local=lambda request: True))
+def no_route(request: Request) -> Destination:
+    raise not_found("no route")
+
+
+@pytest.mark.parametrize(
+    ("body", "select", "expected"),
+    [
+        (b"live", lambda request: Destination(local=lambda request: True), (200, b"True")),
+        (b"junk", to(fine), (400, b"invalid-input: junk is no request")),
+        (b"infer", no_route, (400, b"model-not-found: no route")),
+    ],
+    ids=["a local answer", "what the client got wrong", "no route"],
+)
+def test_what_needs_no_loop_is_told_at_once(body: bytes, select: Any, expected: tuple[int, bytes]) -> None:
+    reply = answer(message(body), TOY, LISTENER, select)
     assert isinstance(reply, Message)
-    assert (reply.status, reply.body) == (200, b"True")
+    assert (reply.status, reply.body) == expected
 
 
 async def test_a_handlers_answer_is_encoded() -> None:
     assert await told(fine, message()) == b"True"
-
-
-def test_what_the_client_got_wrong_is_invalid_input_at_once() -> None:
-    reply = answer(message(b"junk"), TOY, LISTENER, to(fine))
-    assert isinstance(reply, Message)
-    assert (reply.status, reply.body) == (400, b"invalid-input: junk is no request")
-
-
-def test_no_route_is_told_at_once() -> None:
-    def select(request: Request) -> Destination:
-        raise not_found("no route")
-
-    reply = answer(message(), TOY, LISTENER, select)
-    assert isinstance(reply, Message)
-    assert reply.body == b"model-not-found: no route"
 
 
 @pytest.mark.parametrize("where", ["decode", "select", "local", "handler"])

@@ -13,19 +13,7 @@ from gateway.core.http2.frames import ErrorCode
 from gateway.core.http2.hpack import NO_TABLE
 from gateway.core.http2.server import MAX_STREAMS, WINDOW
 from tests.core.http2 import by_hand as http2
-from tests.core.http2.by_hand import (
-    CONTINUATION,
-    DATA,
-    END_HEADERS,
-    END_STREAM,
-    GOAWAY,
-    HEADERS,
-    PING,
-    RST_STREAM,
-    SETTINGS,
-    WINDOW_UPDATE,
-    frame,
-)
+from tests.core.http2.by_hand import DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, frame
 from tests.core.http2.conversation import ECHO, LIMIT, OPENING, PING_INTERVAL, Conversation, fields, request
 
 PRIORITY, PUSH_PROMISE = 2, 5
@@ -55,8 +43,8 @@ GOOD = {
     ),
     "a head in pieces": (
         frame(HEADERS, 0, 1, http2.block(*fields())[:10])
-        + frame(CONTINUATION, 0, 1, b"")
-        + frame(CONTINUATION, END_HEADERS, 1, http2.block(*fields())[10:]),
+        + frame(http2.CONTINUATION, 0, 1, b"")
+        + frame(http2.CONTINUATION, END_HEADERS, 1, http2.block(*fields())[10:]),
         ["1 begun /toy.Toy/Echo"],
     ),
     "a cancel": (OPEN + http2.reset(8), ["1 begun /toy.Toy/Echo", "1 reset"]),
@@ -68,7 +56,7 @@ GOOD = {
     "a path that is not UTF-8": (http2.head(*fields(b"/\xff\xfe")), ["1 begun /\xff\xfe"]),
     "more metadata than the limit": (
         frame(HEADERS, 0, 1, b"\x20" + http2.block(*fields(), *([(b"x", bytes(200))] * 60))[:10_000])
-        + frame(CONTINUATION, END_HEADERS, 1, bytes(10_000)),
+        + frame(http2.CONTINUATION, END_HEADERS, 1, bytes(10_000)),
         ["1 begun too large"],
     ),
 }
@@ -114,7 +102,7 @@ PIECES = [
     http2.window_update(0, 5),
     http2.window_update(0, 0),
     http2.window_update(3, 2**31 - 1),
-    frame(WINDOW_UPDATE, 0, 1, bytes(3)),
+    frame(http2.WINDOW_UPDATE, 0, 1, bytes(3)),
     http2.reset(8),
     frame(PING, 0, 0, bytes(8)),
 ]
@@ -311,7 +299,7 @@ def test_long_trailers_of_a_reply_go_on_in_further_frames(conversation: Conversa
     first, data, *blocks = conversation.frames()
     assert first == (HEADERS, END_HEADERS, 1, NO_TABLE + HEAD)
     assert data == (DATA, 0, 1, b"reply")
-    assert [each[:3] for each in blocks] == [(HEADERS, END_STREAM, 1), (CONTINUATION, END_HEADERS, 1)]
+    assert [each[:3] for each in blocks] == [(HEADERS, END_STREAM, 1), (http2.CONTINUATION, END_HEADERS, 1)]
     assert b"".join(payload for *_, payload in blocks) == long
 
 
@@ -353,9 +341,9 @@ def test_windows_are_granted_as_bytes_are_taken(conversation: Conversation) -> N
     conversation.client(OPEN + frame(DATA, 0, 1, bytes(2**14)) * 40)
     stream = conversation.streams[1]
     conversation.http2.grant(stream, held=40 * 2**14)
-    assert (WINDOW_UPDATE, 1) not in conversation.kinds()
+    assert (http2.WINDOW_UPDATE, 1) not in conversation.kinds()
     conversation.http2.grant(stream, held=0)
-    assert conversation.frames() == [(WINDOW_UPDATE, 0, 1, (40 * 2**14).to_bytes(4))]
+    assert conversation.frames() == [(http2.WINDOW_UPDATE, 0, 1, (40 * 2**14).to_bytes(4))]
     assert stream.room == WINDOW
 
 
@@ -403,7 +391,7 @@ def test_the_first_frames_announce_what_is_taken() -> None:
     pairs = [settings[3][at : at + 6] for at in range(0, len(settings[3]), 6)]
     told = {int.from_bytes(pair[:2]): int.from_bytes(pair[2:]) for pair in pairs}
     assert told == {1: 0, 3: MAX_STREAMS, 4: WINDOW, 6: LIMIT}
-    assert window == (WINDOW_UPDATE, 0, 0, (2**31 - 1 - 65_535).to_bytes(4))
+    assert window == (http2.WINDOW_UPDATE, 0, 0, (2**31 - 1 - 65_535).to_bytes(4))
 
 
 def test_requests_before_the_client_knows_that_there_is_no_table_may_use_one() -> None:

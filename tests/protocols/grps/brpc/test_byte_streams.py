@@ -20,19 +20,9 @@ from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.frames import read_meta
 from gateway.protocols.grps.schema import RpcMeta
 from gateway.transports.tcp.packets import Packet, PacketReader
-from tests.protocols.grps.brpc.recorded import (
-    META,
-    NUMBER,
-    PAYLOAD,
-    REPLY,
-    REPLY_PAYLOAD,
-    REQUEST,
-    arrived,
-    joined,
-    pieces,
-    written,
-)
+from tests.protocols.grps.brpc.recorded import META, NUMBER, PAYLOAD, REPLY, REPLY_PAYLOAD, REQUEST, joined
 from tests.protocols.grps.brpc.test_client import inference
+from tests.protocols.grps.brpc.wire import arrived, pieces, written
 from tests.protocols.grps.protobuf.upb import GRPS
 
 STREAM = REQUEST + REPLY + joined(b"") + REQUEST

@@ -16,7 +16,8 @@ from gateway.core.protocol import Limits
 from gateway.protocols.grps.brpc import frames
 from gateway.protocols.grps.brpc import payload as brpc_payload
 from tests.limits import GENEROUS
-from tests.protocols.grps.brpc.recorded import META, PAYLOAD, arrived, joined
+from tests.protocols.grps.brpc.recorded import META, PAYLOAD, joined
+from tests.protocols.grps.brpc.wire import arrived
 from tests.traced import traced
 
 MIB = 2**20

@@ -12,7 +12,8 @@ from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.frames import with_correlation_id
 from gateway.protocols.grps.brpc.meta import read_headers
 from tests import records
-from tests.protocols.grps.brpc.recorded import arrived, joined, written
+from tests.protocols.grps.brpc.recorded import joined
+from tests.protocols.grps.brpc.wire import arrived, written
 
 NAMES = bytes.fromhex(
     "0a1e 677270732e70726f746f732e76312e477270734272706353657276696365 120d 436865636b4c6976656e657373"

@@ -3,7 +3,6 @@
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.core.messages import Message
 from gateway.protocols.grps.brpc import frames
 from tests.protocols.grps.brpc.recorded import (
     META,
@@ -14,10 +13,9 @@ from tests.protocols.grps.brpc.recorded import (
     REPLY_META,
     REPLY_PAYLOAD,
     REQUEST,
-    arrived,
     joined,
-    written,
 )
+from tests.protocols.grps.brpc.wire import arrived, written
 
 
 @pytest.mark.parametrize(("data", "meta", "payload"), [(REQUEST, META, PAYLOAD), (REPLY, REPLY_META, REPLY_PAYLOAD)])
@@ -48,18 +46,15 @@ def test_correlation_ids_are_exact_64_bits(number: int, field: str) -> None:
     assert frames.read_correlation_id(arrived(joined(bytes.fromhex(field)))) == number
 
 
-def ours() -> Message:
-    """A request as the codec writes it: everything but the correlation id."""
-    return frames.write_frame(META_1_6.removesuffix(bytes.fromhex("20 8280808060")), (PAYLOAD,))
-
-
 @pytest.mark.parametrize(
     ("seconds", "field"),
     [(0.5, "40 f403"), (2.0, "40 d00f"), (0.0001, "40 01"), (1e9, "40 ffffffff07")],
     ids=["half a second", "two seconds", "less than a millisecond", "more than an int32"],
 )
 def test_the_time_left_is_in_the_request_part(seconds: float, field: str) -> None:
-    retagged = frames.with_correlation_id(ours(), 7, seconds)
+    # as the codec writes it: everything but the correlation id
+    ours = frames.write_frame(META_1_6.removesuffix(bytes.fromhex("20 8280808060")), (PAYLOAD,))
+    retagged = frames.with_correlation_id(ours, 7, seconds)
     timeout = bytes.fromhex(field)
     request = META[2 : 2 + 0x29] + timeout
     assert written(retagged) == joined(b"\x0a" + bytes([len(request)]) + request + b"\x18\x00\x20\x07", PAYLOAD)

@@ -16,17 +16,8 @@ from gateway.protocols.grps.brpc import server
 from gateway.protocols.grps.brpc.meta import SERVICE
 from gateway.protocols.grps.errors import ModelFailure
 from gateway.protocols.grps.schema import RpcMeta
-from tests.protocols.grps.brpc.recorded import (
-    NUMBER,
-    PAYLOAD,
-    REPLY,
-    REPLY_META,
-    REPLY_PAYLOAD,
-    REQUEST,
-    arrived,
-    joined,
-    written,
-)
+from tests.protocols.grps.brpc.recorded import NUMBER, PAYLOAD, REPLY, REPLY_META, REPLY_PAYLOAD, REQUEST, joined
+from tests.protocols.grps.brpc.wire import arrived, written
 
 assert GRPS_BRPC.relay is not None
 RELAY: Relay = GRPS_BRPC.relay

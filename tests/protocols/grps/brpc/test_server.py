@@ -21,20 +21,10 @@ from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.frames import read_frame, read_meta
 from gateway.protocols.grps.brpc.meta import SERVICE
 from gateway.protocols.grps.schema import RpcMeta
-from tests.protocols.grps.brpc.recorded import (
-    META,
-    META_1_6,
-    NUMBER,
-    PAYLOAD,
-    REPLY_META_1_6,
-    REPLY_PAYLOAD,
-    REQUEST,
-    arrived,
-    joined,
-    written,
-)
+from tests.protocols.grps.brpc.recorded import META, NUMBER, PAYLOAD, REPLY_META_1_6, REPLY_PAYLOAD, REQUEST, joined
 from tests.protocols.grps.brpc.test_client import FP32, ID, LISTENER, OK, ask, outputs_of, reported_error
 from tests.protocols.grps.brpc.test_compression import snappy
+from tests.protocols.grps.brpc.wire import arrived, written
 from tests.protocols.grps.values import CODES
 
 
@@ -85,7 +75,7 @@ def test_a_reply_has_the_exact_correlation_id(number: int) -> None:
 
 
 def test_a_request_without_a_correlation_id_is_answered_with_0() -> None:
-    request = decoded(joined(META_1_6.removesuffix(ID), PAYLOAD))
+    request = decoded(joined(META.replace(ID, b""), PAYLOAD))
     assert reply_to(request) == joined(REPLY_META_1_6.removesuffix(ID) + b"\x20\0", REPLY_PAYLOAD)
 
 

@@ -12,22 +12,8 @@ from gateway.core.requests import Request, RequestedOutput
 from gateway.core.tensors import Parameters, ParameterValue, Tensor
 from gateway.protocols.v2 import V2_GRPC
 from gateway.protocols.v2.grpc import metadata
-from tests.protocols.v2.grpc.wire import (
-    HALF,
-    INFER,
-    INT64_MIN,
-    KSERVE,
-    MLSERVER,
-    TARGET,
-    TRITON,
-    UINT64_MAX,
-    decode,
-    field,
-    infer,
-    parameter,
-    tensor,
-    values,
-)
+from tests.protocols.v2.grpc.by_hand import HALF, INT64_MIN, UINT64_MAX, field, parameter, tensor
+from tests.protocols.v2.grpc.wire import INFER, KSERVE, MLSERVER, TARGET, TRITON, decode, infer, values
 
 X = Tensor("x", Datatype.INT16, (1, 2), b"\x01\x00\xff\xff", parameters={"k": 7})
 X_HEAD, EMPTY_HEAD = tensor("x", "INT16", 1, 2, more=parameter(4, "k", field(2, 7))), tensor("e", "FP64", 0)

@@ -14,7 +14,8 @@ from gateway.core.requests import Request, Response
 from gateway.core.tensors import Tensor
 from gateway.protocols.v2 import V2_GRPC
 from gateway.protocols.v2.grpc.schema import ModelInferRequest, ModelInferResponse
-from tests.protocols.v2.grpc.wire import LISTENER, RECORDED, TRITON, field, infer, large, message, reply
+from tests.protocols.v2.grpc.by_hand import field, large
+from tests.protocols.v2.grpc.wire import LISTENER, RECORDED, TRITON, infer, message, reply
 from tests.traced import traced
 
 BODIES = sorted(

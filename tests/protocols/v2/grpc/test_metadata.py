@@ -7,7 +7,8 @@ from gateway.core.models import ModelEntry, ServerInfo, Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.requests import Answer, Request
 from gateway.protocols.v2 import V2_GRPC
-from tests.protocols.v2.grpc.wire import AS_IS, LISTENER, SERVICE, TARGET, exchanged, field, message, reply
+from tests.protocols.v2.grpc.by_hand import field
+from tests.protocols.v2.grpc.wire import AS_IS, LISTENER, SERVICE, TARGET, exchanged, message, reply
 
 FREE = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
 SIGNATURE = Signature(

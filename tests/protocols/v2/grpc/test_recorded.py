@@ -5,20 +5,8 @@ import pytest
 from gateway.core.exchange import decoded
 from gateway.core.requests import Response
 from gateway.protocols.v2 import V2_GRPC
-from tests.protocols.v2.grpc.wire import (
-    AS_IS,
-    KSERVE,
-    LISTENER,
-    MLSERVER,
-    RECORDED,
-    TRITON,
-    decode,
-    exchanged,
-    infer,
-    message,
-)
+from tests.protocols.v2.grpc.wire import AS_IS, LISTENER, RECORDED, TARGETS, TRITON, decode, exchanged, infer, message
 
-TARGETS = {"triton": TRITON, "mlserver": MLSERVER, "kserve": KSERVE}
 CONVERSATIONS = [(server, name) for server, recorded in RECORDED.items() for name in recorded]
 DATATYPES = ["fp64", "fp64_nan", "fp32", "fp16", "bool", "int64", "bytes", "empty", "parameters"]
 

@@ -10,21 +10,8 @@ from gateway.core.operations import Operation
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor
 from gateway.protocols.v2 import V2_GRPC
-from tests.protocols.v2.grpc.wire import (
-    AS_IS,
-    HALF,
-    INT64_MIN,
-    LISTENER,
-    STREAM,
-    UINT64_MAX,
-    field,
-    infer,
-    message,
-    one_input,
-    parameter,
-    tensor,
-    values,
-)
+from tests.protocols.v2.grpc.by_hand import HALF, INT64_MIN, UINT64_MAX, field, parameter, tensor
+from tests.protocols.v2.grpc.wire import AS_IS, LISTENER, STREAM, infer, message, one_input, values
 
 
 def test_every_method_has_a_reader() -> None:

@@ -6,6 +6,7 @@ from gateway.core.operations import Operation
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import Tensor
 from gateway.protocols.v2 import V2_GRPC
+from tests.protocols.v2.grpc.by_hand import field, parameter, tensor
 from tests.protocols.v2.grpc.wire import (
     AS_IS,
     INFER,
@@ -14,12 +15,9 @@ from tests.protocols.v2.grpc.wire import (
     TRITON,
     decode,
     exchanged,
-    field,
     infer,
     message,
-    parameter,
     reply,
-    tensor,
     values,
 )
 

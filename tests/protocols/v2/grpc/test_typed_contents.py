@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from gateway.core.errors import DecodeError
-from tests.protocols.v2.grpc.wire import field, infer, large, one_input, packed, values, varint
+from tests.protocols.v2.grpc.by_hand import field, large, packed, varint
+from tests.protocols.v2.grpc.wire import infer, one_input, values
 
 MINUS_ONE = b"\xff" * 9 + b"\x01"
 BIG = b"\xff\xff\xff\xff\x0f"  # 2^32 - 1
