@@ -9,8 +9,8 @@ import pytest
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.messages import Message
 from gateway.core.operations import Operation
-from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.requests import DEFAULT_TRANSLATE, ControlRequest, Request, RequestedOutput, SettingValue
+from gateway.core.protocol import ListenerSettings, Protocol, Target
+from gateway.core.requests import DEFAULT_TRANSLATE, Answer, ControlRequest, Request, RequestedOutput, SettingValue
 from gateway.core.statistics import ModelStatistics, Statistics
 from gateway.protocols.v2 import V2_GRPC, V2_REST
 
@@ -70,13 +70,18 @@ def test_triton_gets_the_json_that_it_takes() -> None:
     assert json.loads(bytes(trace.body)) == {"trace_level": ["A", "B"], "trace_rate": "7", "trace_file": None}
 
 
+def returned(protocol: Protocol, answer: Answer, request: Request) -> Any:
+    """The answer as a client reads it."""
+    return protocol.decode_response(protocol.encode_response(answer, request, DEFAULT_TRANSLATE), request, EVERY)
+
+
+EACH_WIRE = pytest.mark.parametrize("protocol", [V2_REST, V2_GRPC], ids=lambda each: each.name)
+
+
 @pytest.mark.parametrize("operation", [Operation.MODEL_STATISTICS, Operation.ALL_STATISTICS])
-@pytest.mark.parametrize("protocol", [V2_REST, V2_GRPC], ids=lambda each: each.name)
+@EACH_WIRE
 def test_statistics_survive_a_round_trip(protocol: Any, operation: Operation) -> None:
-    request = Request(operation, "m")
-    found = protocol.decode_response(protocol.encode_response(COUNTED, request, DEFAULT_TRANSLATE), request, EVERY)
-    assert isinstance(found, Statistics)
-    [each] = found.models
+    [each] = returned(protocol, COUNTED, Request(operation, "m")).models
     assert (each.name, each.version, each.counters["inference_count"]) == ("m", "1", 2**53 + 1)
 
 
@@ -90,9 +95,7 @@ CONFIG: dict[str, Any] = {
 
 
 def test_a_configuration_is_the_same_document_over_both_wires() -> None:
-    request = Request(Operation.CONFIG, "m")
-    found = V2_GRPC.decode_response(V2_GRPC.encode_response(CONFIG, request, DEFAULT_TRANSLATE), request, EVERY)
-    assert isinstance(found, dict)
+    found = returned(V2_GRPC, CONFIG, Request(Operation.CONFIG, "m"))
     assert found["input"][0]["dims"] == [-1, 2**53 + 1]
     assert found["sequence_batching"]["direct"]["minimum_slot_utilization"] == 0.1
     assert found["parameters"] == CONFIG["parameters"]
@@ -100,10 +103,9 @@ def test_a_configuration_is_the_same_document_over_both_wires() -> None:
     assert "dynamic_batching" not in found
 
 
-@pytest.mark.parametrize("protocol", [V2_REST, V2_GRPC])
+@EACH_WIRE
 def test_a_configuration_has_the_clients_name(protocol: Any) -> None:
-    request = Request(Operation.CONFIG, "alias")
-    found = protocol.decode_response(protocol.encode_response(CONFIG, request, DEFAULT_TRANSLATE), request, EVERY)
+    found = returned(protocol, CONFIG, Request(Operation.CONFIG, "alias"))
     assert found["name"] == "alias"
     assert [each["name"] for each in found["instance_group"]] == ["alias_0", "m_0b"]
 
@@ -113,9 +115,7 @@ def test_an_unknown_member_of_a_configuration_passes_over_rest_only() -> None:
     config = {"name": "m", "newer": {"than": "the schema"}}
     written = V2_REST.encode_response(config, request, DEFAULT_TRANSLATE)
     assert json.loads(bytes(written.body)) == config
-    found = V2_GRPC.decode_response(V2_GRPC.encode_response(config, request, DEFAULT_TRANSLATE), request, EVERY)
-    assert isinstance(found, dict)
-    assert "newer" not in found
+    assert "newer" not in returned(V2_GRPC, config, request)
 
 
 def test_a_member_of_another_type_is_the_backends_fault() -> None:
@@ -191,7 +191,7 @@ OF_EXTENSIONS = [
 ]
 
 
-@pytest.mark.parametrize("protocol", [V2_REST, V2_GRPC], ids=lambda each: each.name)
+@EACH_WIRE
 @pytest.mark.parametrize(("request_", "extension"), OF_EXTENSIONS)
 def test_only_servers_that_list_an_extension_are_asked(protocol: Any, request_: Request, extension: str) -> None:
     """If `flavor` is configured, the server's list is not known: Triton and gateways then get every request."""

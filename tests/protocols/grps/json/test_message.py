@@ -257,10 +257,7 @@ def test_null_is_absent() -> None:
 @pytest.mark.parametrize(
     ("members", "expected"),
     [
-        (
-            '"name": "x", "dtype": "DT_FLOAT64", "shape": [1], "flat_floats": [1]',
-            "'x': there is no member 'flat_floats'",
-        ),
+        ('"name": "x", "dtype": 8, "shape": [1], "flat_floats": [1]', "'x': there is no member 'flat_floats'"),
         (
             '"name": "x", "dtype": 7, "shape": [1], "flatFloat": [1]',
             "input 'x': there is no member 'flatFloat', expected",

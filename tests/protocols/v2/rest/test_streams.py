@@ -7,10 +7,10 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
-from gateway.core.protocol import Target
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import tensor
 from gateway.protocols.v2 import V2_REST
+from tests.protocols.v2.rest.recorded import target
 from tests.protocols.v2.rest.test_generate import decode_body, message
 from tests.protocols.v2.rest.wire import AS_IS, LISTENER, reply, values
 
@@ -21,10 +21,6 @@ EVENT = (
     b'"outputs":[{"name":"OUTPUT0","shape":[1],"datatype":"INT32","data":[0]}]}'
 )
 """As MLServer 1.7.1 writes it."""
-
-
-def target(flavor: str) -> Target:
-    return Target("models", "127.0.0.1:8000", flavor)
 
 
 @pytest.mark.parametrize(
