@@ -118,27 +118,28 @@ async def told(backend: str, reply: tuple[int, bytes, tuple[bytes, bytes]]) -> s
     return str(json.loads(bytes(answer.body))["error"])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_an_error_page_names_the_backend_and_is_shortened(backend: str) -> None:
-    for status, page in ((500, FLASK), (404, FLASK), (502, NGINX)):
-        text = await told(backend, (status, page, HTML))
-        assert text.startswith(f"backend 'price' at lab:1: status {status} with a web page (text/html), '50"), text
-        assert "<" not in text
-        assert "secret" not in text
+REPLIES = {
+    "a page": ((500, FLASK, HTML), "status 500 with a web page (text/html), '50", ""),
+    "a page of another status": ((404, FLASK, HTML), "status 404 with a web page (text/html), '50", ""),
+    "a page of a proxy": ((502, NGINX, HTML), "status 502 with a web page (text/html), '50", ""),
+    "no text": ((500, b"", (b"x", b"y")), "", "status 500"),
+    "a redirect": (
+        (307, b"", (b"location", b"/elsewhere/")),
+        "status 307, expected 200; it redirects to '/elsewhere/'",
+        "write the path /elsewhere/",
+    ),
+}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-async def test_an_error_without_a_text_names_the_backend(backend: str) -> None:
-    text = await told(backend, (500, b"", (b"x", b"y")))
-    assert text.startswith("backend 'price' at lab:1: "), text
-    assert "status 500" in text
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_a_redirect_names_the_backend_and_the_location(backend: str) -> None:
-    text = await told(backend, (307, b"", (b"location", b"/elsewhere/")))
-    assert text.startswith("backend 'price' at lab:1: status 307, expected 200; it redirects to '/elsewhere/'"), text
-    assert "write the path /elsewhere/" in text
+@pytest.mark.parametrize("reply", REPLIES)
+async def test_an_error_names_the_backend_and_is_shortened(backend: str, reply: str) -> None:
+    given, begin, within = REPLIES[reply]
+    text = await told(backend, given)
+    assert text.startswith(f"backend 'price' at lab:1: {begin}"), text
+    assert within in text
+    assert "<" not in text
+    assert "secret" not in text
 
 
 @pytest.mark.parametrize("backend", ["v2-rest", "v1-rest", "umbridge", "json"])

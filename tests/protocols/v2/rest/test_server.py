@@ -392,19 +392,10 @@ def test_the_reply_carries_the_names_version_and_id_of_the_client() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("datatype", "data", "text"),
-    [
-        (Datatype.BOOL, b"\x01\x00", b"[true,false]"),
-        (Datatype.INT64, b"\xff" * 7 + b"\x7f" + b"\x00" * 7 + b"\x80", b"[9223372036854775807,-9223372036854775808]"),
-        (Datatype.UINT64, b"\xff" * 8 + bytes(8), b"[18446744073709551615,0]"),
-        (Datatype.FP32, b"\xcd\xcc\xcc\x3d" * 2, b"[0.10000000149011612,0.10000000149011612]"),
-        (Datatype.BYTES, b"\x02\x00\x00\x00\xc3\xbc\x01\x00\x00\x00\x00", b'["\xc3\xbc","\\u0000"]'),
-    ],
-)
-def test_writes_json_data(datatype: Datatype, data: bytes, text: bytes) -> None:
-    body = bytes(encode(JSON_CLIENT, Tensor("y", datatype, (2,), data)).body)
-    assert b'"datatype":"%b","shape":[2],"data":%b}' % (datatype.encode(), text) in body
+def test_texts_are_strings_in_json() -> None:
+    tensor = Tensor("y", Datatype.BYTES, (2,), b"\x02\x00\x00\x00\xc3\xbc\x01\x00\x00\x00\x00")
+    body = bytes(encode(JSON_CLIENT, tensor).body)
+    assert b'"datatype":"BYTES","shape":[2],"data":["\xc3\xbc","\\u0000"]}' in body
 
 
 def test_fp16_is_numbers_in_json_both_ways() -> None:
