@@ -4,17 +4,7 @@ import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.protocols.grps.brpc import frames
-from tests.protocols.grps.brpc.recorded import (
-    META,
-    META_1_6,
-    NUMBER,
-    PAYLOAD,
-    REPLY,
-    REPLY_META,
-    REPLY_PAYLOAD,
-    REQUEST,
-    joined,
-)
+from tests.protocols.grps.brpc.recorded import META, NUMBER, PAYLOAD, REPLY, REPLY_META, REPLY_PAYLOAD, REQUEST, joined
 from tests.protocols.grps.brpc.wire import arrived, written
 
 
@@ -52,11 +42,11 @@ def test_correlation_ids_are_exact_64_bits(number: int, field: str) -> None:
     ids=["half a second", "two seconds", "less than a millisecond", "more than an int32"],
 )
 def test_the_time_left_is_in_the_request_part(seconds: float, field: str) -> None:
+    names = META[2 : 2 + 0x29]
     # as the codec writes it: everything but the correlation id
-    ours = frames.write_frame(META_1_6.removesuffix(bytes.fromhex("20 8280808060")), (PAYLOAD,))
+    ours = frames.write_frame(b"\x0a\x29" + names + b"\x18\x00", (PAYLOAD,))
     retagged = frames.with_correlation_id(ours, 7, seconds)
-    timeout = bytes.fromhex(field)
-    request = META[2 : 2 + 0x29] + timeout
+    request = names + bytes.fromhex(field)
     assert written(retagged) == joined(b"\x0a" + bytes([len(request)]) + request + b"\x18\x00\x20\x07", PAYLOAD)
     meta = frames.read_meta(arrived(written(retagged)))
     assert (meta.request.method_name, meta.request.timeout_ms) == ("Predict", min(max(1, seconds * 1000), 2**31 - 1))
