@@ -1,28 +1,14 @@
 """Deadlines: they ring in time, never early, and a dropped one never."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import pytest
 
-from gateway.core.deadlines import (
-    FAR,
-    FAR_GRAIN,
-    GRAIN,
-    LONGEST,
-    Deadline,
-    Deadlines,
-    TimeLimit,
-    deadlines,
-    wait_until,
-)
-from gateway.core.operations import Operation
-from gateway.core.requests import Answer, Request
+from gateway.core.deadlines import FAR, FAR_GRAIN, GRAIN, LONGEST, Deadline, Deadlines, TimeLimit, deadlines, wait_until
 
 T = TypeVar("T")
-
-REQUEST = Request(Operation.INFER, "m")
 
 
 class DeadlinePassedError(Exception):
@@ -50,10 +36,20 @@ class Clock:
             ring(*arguments)  # type: ignore[operator]
 
 
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def shared(clock: Clock) -> Deadlines:
+    return Deadlines(clock)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("seconds", "grain"), [(0.005, GRAIN), (0.5, GRAIN), (FAR + 1, FAR_GRAIN), (3600, FAR_GRAIN)])
-def test_a_deadline_rings_in_time_and_not_early(seconds: float, grain: float) -> None:
-    clock, rung = Clock(), list[str]()
-    Deadlines(clock).add(clock.now + seconds, rung.append, "a")  # type: ignore[arg-type]
+def test_a_deadline_rings_in_time_and_not_early(clock: Clock, shared: Deadlines, seconds: float, grain: float) -> None:
+    rung = list[str]()
+    shared.add(clock.now + seconds, rung.append, "a")
     clock.advance(seconds * 0.999)
     assert rung == []
     clock.advance(seconds * 0.001 + 1.01 * grain)
@@ -62,9 +58,8 @@ def test_a_deadline_rings_in_time_and_not_early(seconds: float, grain: float) ->
     assert rung == ["a"]
 
 
-def test_deadlines_of_one_time_share_a_timer() -> None:
-    clock, rung = Clock(), list[int]()
-    shared = Deadlines(clock)  # type: ignore[arg-type]
+def test_deadlines_of_one_time_share_a_timer(clock: Clock, shared: Deadlines) -> None:
+    rung = list[int]()
     for each in range(1000):
         shared.add(clock.now + 30 + each / 1e6, rung.append, each)
     assert len(clock.timers) <= 2
@@ -72,9 +67,8 @@ def test_deadlines_of_one_time_share_a_timer() -> None:
     assert sorted(rung) == list(range(1000))
 
 
-def test_a_dropped_deadline_does_not_ring() -> None:
-    clock, rung = Clock(), list[str]()
-    shared = Deadlines(clock)  # type: ignore[arg-type]
+def test_a_dropped_deadline_does_not_ring(clock: Clock, shared: Deadlines) -> None:
+    rung = list[str]()
     first = shared.add(clock.now + 1, rung.append, "first")
     shared.add(clock.now + 1, rung.append, "second")
     first.drop()
@@ -83,10 +77,8 @@ def test_a_dropped_deadline_does_not_ring() -> None:
     assert rung == ["second"]
 
 
-def test_one_that_rings_may_drop_another() -> None:
-    clock, rung = Clock(), list[str]()
-    shared = Deadlines(clock)  # type: ignore[arg-type]
-    both: list[Deadline] = []
+def test_one_that_rings_may_drop_another(clock: Clock, shared: Deadlines) -> None:
+    rung, both = list[str](), list[Deadline]()
 
     def ring(name: str) -> None:
         rung.append(name)
@@ -98,77 +90,85 @@ def test_one_that_rings_may_drop_another() -> None:
     assert len(rung) == 1
 
 
-async def test_a_call_is_cancelled_at_its_deadline() -> None:
-    ended = list[str]()
+async def with_deadline(seconds: float, awaitable: Awaitable[T]) -> T:
+    """The result, if it comes in time."""
+    return await wait_until(asyncio.get_running_loop().time() + seconds, awaitable, DeadlinePassedError)
 
-    async def hang(request: Request) -> Answer:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append("cancelled")
-        return True
 
-    with pytest.raises(DeadlinePassedError):
-        await wait_until(asyncio.get_running_loop().time() + 0.01, hang(REQUEST), DeadlinePassedError)
-    assert ended == ["cancelled"]
+async def limited(seconds: float, awaitable: Awaitable[T], limit: TimeLimit | None = None) -> T:
+    """The same by a TimeLimit, which calls can share."""
+    loop = asyncio.get_running_loop()
+    return await (limit or TimeLimit()).wait(loop.time() + seconds, loop, awaitable, DeadlinePassedError)
+
+
+each_way = pytest.mark.parametrize("wait", [with_deadline, limited])
+Wait = Callable[[float, Awaitable[None]], Awaitable[None]]
+
+
+def assert_not_cancelled() -> None:
+    """That nothing which ended by its time has left the test's own task cancelled."""
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
 
 
-async def test_an_answer_in_time_is_passed_on() -> None:
-    async def fine(request: Request) -> Answer:
-        await asyncio.sleep(0)
-        return True
+async def hang() -> None:
+    await asyncio.Event().wait()
 
-    assert await wait_until(asyncio.get_running_loop().time() + 60, fine(REQUEST), DeadlinePassedError) is True
+
+async def test_a_call_is_cancelled_at_its_deadline() -> None:
+    ended = list[str]()
+
+    async def noted() -> None:
+        try:
+            await hang()
+        finally:
+            ended.append("cancelled")
+
+    with pytest.raises(DeadlinePassedError):
+        await with_deadline(0.01, noted())
+    assert ended == ["cancelled"]
+    assert_not_cancelled()
+
+
+async def test_an_answer_in_time_is_passed_on() -> None:
+    assert await with_deadline(60, asyncio.sleep(0, True)) is True
 
 
 async def test_the_inner_of_two_deadlines_that_pass_together_is_reported_once() -> None:
-    async def hang(request: Request) -> Answer:
-        await asyncio.Event().wait()
-        return True
-
     when = asyncio.get_running_loop().time() + 0.01
 
-    async def inner(request: Request) -> Answer:
+    async def inner() -> None:
         try:
-            return await wait_until(when, hang(request), DeadlinePassedError)
+            await wait_until(when, hang(), DeadlinePassedError)
         except DeadlinePassedError as error:
             raise ValueError("inner") from error
 
     with pytest.raises((ValueError, DeadlinePassedError)):
-        await wait_until(when, inner(REQUEST), DeadlinePassedError)
-    task = asyncio.current_task()
-    assert task is not None
-    assert task.cancelling() == 0
+        await wait_until(when, inner(), DeadlinePassedError)
+    assert_not_cancelled()
 
 
-async def test_a_call_that_is_cancelled_from_outside_stays_cancelled() -> None:
-    async def hang(request: Request) -> Answer:
-        await asyncio.Event().wait()
-        return True
-
-    call = asyncio.ensure_future(wait_until(asyncio.get_running_loop().time() + 60, hang(REQUEST), DeadlinePassedError))
+@each_way
+async def test_a_call_that_is_cancelled_from_outside_stays_cancelled(wait: Wait) -> None:
+    call = asyncio.ensure_future(wait(60, hang()))
     await asyncio.sleep(0)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
 
 
-async def test_an_error_of_the_call_after_the_deadline_is_its_own() -> None:
-    async def fail(request: Request) -> Answer:
+@each_way
+async def test_an_error_of_the_call_after_its_time_is_its_own(wait: Wait) -> None:
+    async def fail() -> None:
         try:
-            await asyncio.Event().wait()
+            await hang()
         except asyncio.CancelledError as error:
             raise KeyError("own") from error
-        return True
 
     with pytest.raises(KeyError):
-        await wait_until(asyncio.get_running_loop().time() + 0.01, fail(REQUEST), DeadlinePassedError)
-    task = asyncio.current_task()
-    assert task is not None
-    assert task.cancelling() == 0
+        await wait(0.01, fail())
+    assert_not_cancelled()
 
 
 async def test_each_loop_has_deadlines_of_its_own() -> None:
@@ -182,10 +182,9 @@ async def _found() -> Deadlines:
     return deadlines()
 
 
-def test_deadlines_far_away_that_were_dropped_leave_few_timers() -> None:
+def test_deadlines_far_away_that_were_dropped_leave_few_timers(clock: Clock, shared: Deadlines) -> None:
     """Clients choose them: each could keep a timer until its own time, years later."""
-    clock, rung = Clock(), list[int]()
-    shared = Deadlines(clock)  # type: ignore[arg-type]
+    rung = list[int]()
     for each in range(10_000):
         shared.add(clock.now + 10 + 1000.0 * each, rung.append, each).drop()
     assert len(clock.timers) < 1000
@@ -194,9 +193,9 @@ def test_deadlines_far_away_that_were_dropped_leave_few_timers() -> None:
     assert rung == []
 
 
-def test_a_deadline_far_away_rings_when_its_time_has_come() -> None:
-    clock, rung = Clock(), list[str]()
-    Deadlines(clock).add(clock.now + 5 * LONGEST + 3, rung.append, "a")  # type: ignore[arg-type]
+def test_a_deadline_far_away_rings_when_its_time_has_come(clock: Clock, shared: Deadlines) -> None:
+    rung = list[str]()
+    shared.add(clock.now + 5 * LONGEST + 3, rung.append, "a")
     for _ in range(5):
         clock.advance(LONGEST)
         assert rung == []
@@ -204,52 +203,33 @@ def test_a_deadline_far_away_rings_when_its_time_has_come() -> None:
     assert rung == ["a"]
 
 
-async def limited(limit: TimeLimit, seconds: float, awaitable: Awaitable[T]) -> T:
-    """The result, if it comes in time."""
-    loop = asyncio.get_running_loop()
-    return await limit.wait(loop.time() + seconds, loop, awaitable, DeadlinePassedError)
-
-
 async def test_a_time_limit_ends_each_call_at_its_own_time() -> None:
     loop, limit, ended = asyncio.get_running_loop(), TimeLimit(), list[str]()
 
-    async def hang(name: str) -> None:
+    async def passes(name: str) -> None:
         begun = loop.time()
         with pytest.raises(DeadlinePassedError):
-            await limited(limit, 0.05, asyncio.Event().wait())
+            await limited(0.05, hang(), limit)
         assert loop.time() >= begun + 0.05
         ended.append(name)
 
     async def answer() -> None:
-        assert await limited(limit, 0.05, asyncio.sleep(0, "quick")) == "quick"
+        assert await limited(0.05, asyncio.sleep(0, "quick"), limit) == "quick"
 
-    calls = [asyncio.ensure_future(each) for each in (hang("first"), answer(), hang("second"))]
+    calls = [asyncio.ensure_future(each) for each in (passes("first"), answer(), passes("second"))]
     await asyncio.sleep(0.02)
-    calls.append(asyncio.ensure_future(hang("third")))
+    calls.append(asyncio.ensure_future(passes("third")))
     await asyncio.gather(*calls)
     assert ended == ["first", "second", "third"]
-    await limited(limit, 0.05, asyncio.sleep(0))
+    await limited(0.05, asyncio.sleep(0), limit)
 
 
-async def test_a_call_with_a_time_limit_that_is_cancelled_stays_cancelled() -> None:
-    call = asyncio.ensure_future(limited(TimeLimit(), 60, asyncio.Event().wait()))
-    await asyncio.sleep(0)
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
-
-
-@pytest.mark.parametrize("way", ["deadline", "time limit"])
-async def test_a_call_that_is_cancelled_in_the_turn_in_which_its_time_is_over_stays_cancelled(way: str) -> None:
+@each_way
+async def test_a_call_that_is_cancelled_in_the_turn_in_which_its_time_is_over_stays_cancelled(wait: Wait) -> None:
     """Clients leave at the time at which they expect a reply at the latest, and tell it to the gateway as well."""
-    loop, hang = asyncio.get_running_loop(), asyncio.Event().wait
+    loop = asyncio.get_running_loop()
     when = loop.time() + 0.01
-    waiting = (
-        wait_until(when, hang(), DeadlinePassedError)
-        if way == "deadline"
-        else TimeLimit().wait(when, loop, hang(), DeadlinePassedError)
-    )
-    call = asyncio.ensure_future(waiting)
+    call = asyncio.ensure_future(wait(0.01, hang()))
     loop.call_at(when - 0.005, call.cancel)
     await asyncio.sleep(0)
     while loop.time() <= when + 2 * GRAIN:  # the loop is busy with something else until both times have passed
@@ -258,23 +238,10 @@ async def test_a_call_that_is_cancelled_in_the_turn_in_which_its_time_is_over_st
         await call
 
 
-async def test_an_error_of_a_call_after_its_time_limit_is_its_own() -> None:
-    async def fail() -> None:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError as error:
-            raise KeyError("own") from error
-
-    with pytest.raises(KeyError):
-        await limited(TimeLimit(), 0.01, fail())
-    task = asyncio.current_task()
-    assert task is not None
-    assert task.cancelling() == 0
-
-
-def test_others_ring_where_what_is_done_at_one_deadline_fails(caplog: pytest.LogCaptureFixture) -> None:
-    clock, rung = Clock(), list[str]()
-    shared = Deadlines(clock)  # type: ignore[arg-type]
+def test_others_ring_where_what_is_done_at_one_deadline_fails(
+    clock: Clock, shared: Deadlines, caplog: pytest.LogCaptureFixture
+) -> None:
+    rung = list[str]()
 
     def act(name: str) -> None:
         if name == "fails":

@@ -62,13 +62,14 @@ def test_a_backend_is_told_how_many_gateways_sent_the_request_on(received: bytes
     assert forwarded(headers, Target("lab", "host:1")).get("gateway-hops") == sent
 
 
-def test_the_headers_of_one_request_do_not_get_into_another() -> None:
+def test_a_backend_gets_the_headers_that_are_listed_and_none_of_another_request() -> None:
     direct = Target("lab", "host:1")
-    team, passed = Headers([(b"x-team", b"red")]), Headers([(b"gateway-hops", b"1")])
+    teams = [(b"x-team", b"red"), (b"x-team", b"blue")]
+    team, passed = Headers([teams[0], (b"authorization", b"secret"), teams[1]]), Headers([(b"gateway-hops", b"1")])
     plain = [(b"own", b"1"), (b"gateway-hops", b"1")]
     for _ in range(2):
         assert list(forwarded(team, direct).raw) == plain
-        assert list(forwarded(team).raw) == [*plain, (b"x-team", b"red")]
+        assert list(forwarded(team).raw) == [*plain, *teams]
         assert list(forwarded(passed, direct).raw) == [(b"own", b"1"), (b"gateway-hops", b"2")]
 
 

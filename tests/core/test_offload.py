@@ -18,19 +18,20 @@ from gateway.core.requests import DEFAULT_TRANSLATE, Request, RequestedOutput, R
 from gateway.core.tensors import Tensor
 from gateway.protocols.grps.brpc.frames import read_frame, write_frame
 from gateway.protocols.grps.schema import RpcMeta
-from gateway.protocols.v2 import V2_GRPC, V2_REST
 from gateway.protocols.v2.grpc import schema
 
 RAW = bytes(4 * LARGE)
 NUMBERS = Tensor("x", Datatype.UINT8, (1, len(RAW)), RAW)
+FLOATS = Tensor("x", Datatype.FP32, (1, LARGE), RAW)
+STRINGS = Tensor("x", Datatype.BYTES, (1, LARGE), struct.pack("<Ic", 1, b"x") * LARGE)
 
 
 def received(message: Message, pattern: str = "") -> Message:
     return Message(headers=message.headers, parts=(b"".join(map(bytes, message.parts)),), pattern=pattern)
 
 
-def asked(tensor: Tensor, protocol: str) -> Message:
-    request = Request(Operation.INFER, "m", inputs=(tensor,))
+def asked(tensor: Tensor, protocol: str, outputs: tuple[RequestedOutput, ...] = ()) -> Message:
+    request = Request(Operation.INFER, "m", inputs=(tensor,), outputs=outputs)
     return received(protocols()[protocol].encode_request(request, Target(flavor="triton")), "a pattern")
 
 
@@ -41,86 +42,70 @@ def packet(message: Message, protocol: str) -> Message:
     return replace(message, parts=(body[:size], body[size:])) if size else message
 
 
-@pytest.mark.parametrize("protocol", ["v2-grpc", "v2-rest", "tfs-grpc"])
-def test_raw_tensors_are_decoded_on_the_loop(protocol: str) -> None:
-    assert not is_large(asked(NUMBERS, protocol), protocols()[protocol])
+REQUEST = "a pattern"
+OUTPUTS = tuple(RequestedOutput(f"{at:0300}") for at in range(LARGE // 256))
+CONTENTS = schema.ModelInferRequest(model_name="m")
+CONTENTS.inputs.add(name="x", datatype="BYTES").contents.bytes_contents.extend([b"x"] * LARGE)
+MANY_FIELDS = schema.ModelInferRequest(raw_input_contents=[b""] * LARGE).SerializeToString()
+RAW_OUTPUTS = schema.ModelInferResponse(raw_output_contents=[RAW]).SerializeToString()
+FEW = Tensor("x", Datatype.FP32, (1,), bytes(4))
 
 
-@pytest.mark.parametrize("protocol", ["graphpipe", "grps-grpc", "grps-brpc", "tfs-grpc"])
-def test_floats_are_decoded_on_the_loop(protocol: str) -> None:
-    floats = Tensor("x", Datatype.FP32, (1, LARGE), RAW)
-    assert not is_large(packet(asked(floats, protocol), protocol), protocols()[protocol])
+def of_brpc(**meta: int) -> Message:
+    """A frame that is not plain protobuf."""
+    frame = read_frame(packet(asked(FLOATS, "grps-brpc"), "grps-brpc"))
+    return received(write_frame(RpcMeta(**meta).SerializeToString(), (frame.payload,)))
 
 
-def test_a_npy_file_is_read_on_the_loop_and_json_in_a_thread() -> None:
-    assert not is_large(packet(asked(replace(NUMBERS, content_type="npy"), "mip"), "mip"), protocols()["mip"])
-    assert is_large(packet(asked(replace(NUMBERS, content_type="json"), "mip"), "mip"), protocols()["mip"])
+def json_with_length(length: str) -> Message:
+    headers = Headers([(b"inference-header-content-length", length.encode())] if length else [])
+    return Message(headers=headers, parts=(json.dumps({"inputs": ["x" * 2 * LARGE]}).encode(),), pattern=REQUEST)
 
 
-@pytest.mark.parametrize("protocol", ["graphpipe", "grps-grpc", "grps-brpc", "mip", "tfs-grpc"])
-def test_strings_are_read_in_a_thread(protocol: str) -> None:
-    strings = Tensor("x", Datatype.BYTES, (LARGE,), struct.pack("<Ic", 1, b"x") * LARGE)
-    if protocol == "mip":
-        strings = replace(strings, shape=(1, LARGE))
-    assert is_large(packet(asked(strings, protocol), protocol), protocols()[protocol])
+ON_THE_LOOP = {
+    **{f"raw tensors, {each}": (asked(NUMBERS, each), each) for each in ("v2-grpc", "v2-rest", "tfs-grpc")},
+    **{f"floats, {each}": (asked(FLOATS, each), each) for each in ("graphpipe", "grps-grpc", "grps-brpc", "tfs-grpc")},
+    "a npy file": (asked(replace(NUMBERS, content_type="npy"), "mip"), "mip"),
+    "raw tensors of a reply": (Message(parts=(RAW_OUTPUTS,)), "v2-grpc"),
+}
+IN_A_THREAD = {
+    **{
+        f"strings, {each}": (asked(STRINGS, each), each)
+        for each in ("graphpipe", "grps-grpc", "grps-brpc", "mip", "tfs-grpc")
+    },
+    **{f"numbers one by one, {each}": (asked(NUMBERS, each), each) for each in ("grps-grpc", "umbridge")},
+    "JSON of MIP": (asked(replace(NUMBERS, content_type="json"), "mip"), "mip"),
+    "many names of outputs": (asked(FEW, "graphpipe", OUTPUTS), "graphpipe"),
+    "a frame of JSON": (of_brpc(content_type=1), "grps-brpc"),
+    "a frame that is compressed": (of_brpc(compress_type=2), "grps-brpc"),
+    "a frame with a checksum": (of_brpc(checksum_type=1), "grps-brpc"),
+    "typed contents": (Message(parts=(CONTENTS.SerializeToString(),), pattern=REQUEST), "v2-grpc"),
+    "a request with the number that raw outputs have": (Message(parts=(RAW_OUTPUTS,), pattern=REQUEST), "v2-grpc"),
+    "many small fields": (Message(parts=(MANY_FIELDS,), pattern=REQUEST), "v2-grpc"),
+    **{f"JSON, length {each!r}": (json_with_length(each), "v2-rest") for each in ("", str(2 * LARGE), "-1", "many")},
+    **{
+        each: (Message(pattern=f"/tensorflow.serving.PredictionService/{each}", parts=(RAW,)), "tfs-grpc")
+        for each in ("Classify", "Regress", "MultiInference")
+    },
+}
+
+
+@pytest.mark.parametrize(("message", "protocol"), ON_THE_LOOP.values(), ids=ON_THE_LOOP)
+def test_what_is_decoded_on_the_loop(message: Message, protocol: str) -> None:
+    assert not is_large(packet(message, protocol), protocols()[protocol])
+
+
+@pytest.mark.parametrize(("message", "protocol"), IN_A_THREAD.values(), ids=IN_A_THREAD)
+def test_what_is_decoded_in_a_thread(message: Message, protocol: str) -> None:
+    assert is_large(packet(message, protocol), protocols()[protocol])
 
 
 def test_replies_with_floats_are_decoded_on_the_loop_and_with_strings_in_a_thread() -> None:
     request = Request(Operation.INFER, "m", origin=Message(parts=(b"",)))
-    floats = Tensor("x", Datatype.FP32, (1, LARGE), RAW)
-    strings = Tensor("x", Datatype.BYTES, (LARGE,), struct.pack("<Ic", 1, b"x") * LARGE)
-    for tensor, large in ((floats, False), (strings, True)):
+    for tensor, large in ((FLOATS, False), (STRINGS, True)):
         for protocol in (protocols()[name] for name in ("graphpipe", "grps-grpc", "tfs-grpc")):
             reply = protocol.encode_response(Response((tensor,), "m"), request, DEFAULT_TRANSLATE)
             assert is_large(replace(received(reply), status=reply.status), protocol) is large
-
-
-def test_many_names_over_graphpipe_are_read_in_a_thread() -> None:
-    outputs = tuple(RequestedOutput(f"{at:0300}") for at in range(LARGE // 256))
-    request = Request(Operation.INFER, "m", inputs=(Tensor("x", Datatype.FP32, (1,), bytes(4)),), outputs=outputs)
-    message = received(protocols()["graphpipe"].encode_request(request, Target()))
-    assert is_large(message, protocols()["graphpipe"])
-
-
-@pytest.mark.parametrize("meta", [{"content_type": 1}, {"compress_type": 2}, {"checksum_type": 1}])
-def test_frames_of_brpc_that_are_not_plain_protobuf_are_read_in_a_thread(meta: dict[str, int]) -> None:
-    asked_floats = asked(Tensor("x", Datatype.FP32, (1, LARGE), RAW), "grps-brpc")
-    frame = read_frame(packet(asked_floats, "grps-brpc"))
-    written = write_frame(RpcMeta(**meta).SerializeToString(), (frame.payload,))
-    assert is_large(packet(received(written), "grps-brpc"), protocols()["grps-brpc"])
-
-
-@pytest.mark.parametrize("protocol", ["grps-grpc", "umbridge"])
-def test_what_is_read_number_by_number_is_read_in_a_thread(protocol: str) -> None:
-    assert is_large(asked(NUMBERS, protocol), protocols()[protocol])
-
-
-def test_raw_tensors_of_a_reply_over_grpc() -> None:
-    reply = schema.ModelInferResponse(raw_output_contents=[RAW]).SerializeToString()
-    assert not is_large(Message(parts=(reply,)), V2_GRPC)
-
-
-def test_contents_with_types_are_read_in_a_thread() -> None:
-    request = schema.ModelInferRequest(model_name="m")
-    request.inputs.add(name="x", datatype="BYTES").contents.bytes_contents.extend([b"x"] * LARGE)
-    assert is_large(Message(parts=(request.SerializeToString(),), pattern="a pattern"), V2_GRPC)
-
-
-def test_a_request_cannot_pass_for_raw_by_the_number_that_raw_outputs_have() -> None:
-    request = schema.ModelInferResponse(raw_output_contents=[RAW]).SerializeToString()
-    assert is_large(Message(parts=(request,), pattern="a pattern"), V2_GRPC)
-
-
-def test_many_small_fields_count_as_much() -> None:
-    request = schema.ModelInferRequest(raw_input_contents=[b""] * LARGE).SerializeToString()
-    assert is_large(Message(parts=(request,), pattern="a pattern"), V2_GRPC)
-
-
-@pytest.mark.parametrize("length", ["", str(2 * LARGE), "-1", "many"])
-def test_json_is_read_in_a_thread(length: str) -> None:
-    body = json.dumps({"inputs": ["x" * 2 * LARGE]}).encode()
-    headers = Headers([(b"inference-header-content-length", length.encode())] if length else [])
-    assert is_large(Message(headers=headers, parts=(body,), pattern="a pattern"), V2_REST)
 
 
 @pytest.mark.parametrize(
@@ -135,12 +120,6 @@ def test_json_is_read_in_a_thread(length: str) -> None:
 def test_strings_are_written_in_a_thread_sooner_than_numbers(datatype: Datatype, size: int, large: bool) -> None:
     tensor = Tensor("x", datatype, (size,), bytes(size))
     assert are_large((tensor,)) is large
-
-
-@pytest.mark.parametrize("method", ["Classify", "Regress", "MultiInference"])
-def test_examples_are_read_in_a_thread(method: str) -> None:
-    message = Message(pattern=f"/tensorflow.serving.PredictionService/{method}", parts=(RAW,))
-    assert is_large(message, protocols()["tfs-grpc"])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from gateway.core.path_segments import path_segment
     ("name", "segment"),
     [
         ("echo", "echo"),
-        ("a/b c", "a%2Fb%20c"),
+        ("a/..b?c#d%2F e\r\n", "a%2F..b%3Fc%23d%252F%20e%0D%0A"),
         ("%2e", "%252e"),
         ("ü", "%C3%BC"),
         ("...", "..."),

@@ -37,8 +37,6 @@ STREAMS = {
     "letters of UTF-8": ("data: é\u2028\x0b\x0c\x85x\n\n".encode(), ["é\u2028\x0b\x0c\x85x".encode()]),
 }
 
-each_stream = pytest.mark.parametrize(("stream", "events"), STREAMS.values(), ids=STREAMS)
-
 
 def cut(*pieces: bytes, limit: int = 1000) -> list[bytes]:
     cutter = EventCutter(limit)
@@ -46,18 +44,10 @@ def cut(*pieces: bytes, limit: int = 1000) -> list[bytes]:
     return [bytes(event) for event in (*events, *cutter.end())]
 
 
-@each_stream
-def test_a_whole_stream(stream: bytes, events: list[bytes]) -> None:
+@pytest.mark.parametrize(("stream", "events"), STREAMS.values(), ids=STREAMS)
+def test_a_stream_whole_byte_by_byte_and_in_two_pieces(stream: bytes, events: list[bytes]) -> None:
     assert cut(stream) == events
-
-
-@each_stream
-def test_a_stream_byte_by_byte(stream: bytes, events: list[bytes]) -> None:
     assert cut(*(stream[at : at + 1] for at in range(len(stream)))) == events
-
-
-@each_stream
-def test_a_stream_in_two_pieces(stream: bytes, events: list[bytes]) -> None:
     assert all(cut(stream[:at], b"", stream[at:]) == events for at in range(len(stream)))
 
 
@@ -91,15 +81,11 @@ def test_an_event_beyond_the_limit_is_refused(piece: int) -> None:
         return [stream[at : at + piece] for at in range(0, len(stream), piece)]
 
     assert cut(*pieces(b"data: %b\n\n" % FITS * 3), limit=20) == [FITS] * 3
-    for stream in (b"data: %b" % TOO_LONG, b"data: %b\n" % FITS * 2, b"data: 1\n" * 21 + b"data: %b" % FITS):
+    many = b"data: 1\n" * 21 + b"data: %b" % FITS
+    for stream in (b"data: %b" % TOO_LONG, b"data: %b\n" % FITS * 2, many, b"data:\n" * 30):
         with pytest.raises(GatewayError, match=r"an event has more than 20 bytes \(limits.message\)") as refused:
             cut(*pieces(stream), limit=20)
         assert refused.value.reason is Reason.TOO_LARGE
-
-
-def test_empty_lines_count_toward_the_limit() -> None:
-    with pytest.raises(GatewayError, match="an event has more than 20 bytes"):
-        cut(b"data:\n" * 30, limit=20)
 
 
 lines = st.lists(st.binary(max_size=20).filter(lambda line: not set(line) & set(b"\r\n")), min_size=1, max_size=3)
@@ -125,6 +111,7 @@ def test_any_bytes_are_events_or_refused(pieces: list[bytes]) -> None:
 
 def test_a_message_is_written_as_one_event() -> None:
     assert b"".join(write_event((b'{"a":', b"1}"))) == b'data: {"a":1}\n\n'
+    assert write_event(()) == ()
 
 
 def test_a_message_of_several_lines_is_one_event() -> None:
@@ -132,10 +119,6 @@ def test_a_message_of_several_lines_is_one_event() -> None:
     written = b"".join(write_event(message))
     assert written == b'data: {\ndata: "a": [\ndata: \ndata: 1]}\n\n'
     assert EventCutter(100).feed(written) == [b"".join(message)]
-
-
-def test_no_parts_are_no_event() -> None:
-    assert write_event(()) == ()
 
 
 OPENAI = b'data: {"choices":[{"text":"a"}]}\n\ndata: {"choices":[]}\n\ndata: [DONE]\n\n'

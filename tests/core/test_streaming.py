@@ -184,6 +184,7 @@ class Wire:
 
 
 GOOD = Message(status=200, parts=(b"1",))
+RESET = TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "reset", sent=True)
 
 
 async def test_responses_are_pulled_one_by_one_and_the_stream_is_closed_with_its_consumer() -> None:
@@ -197,11 +198,7 @@ async def test_responses_are_pulled_one_by_one_and_the_stream_is_closed_with_its
 @pytest.mark.parametrize(
     ("given", "status", "text"),
     [
-        (
-            TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "reset", sent=True),
-            Status.UNAVAILABLE,
-            "backend 'lab' at lab:1: reset",
-        ),
+        (RESET, Status.UNAVAILABLE, "backend 'lab' at lab:1: reset"),
         (Message(status=7), Status.INTERNAL, "backend 'lab' at lab:1: status 7"),
         (Message(status=302), Status.INTERNAL, "backend 'lab' at lab:1: status 302, expected 200"),
         (
@@ -234,9 +231,8 @@ async def test_a_stream_that_told_an_error_ends_by_itself_and_is_not_cancelled()
 
 
 async def test_what_comes_behind_the_error_does_not_take_its_place() -> None:
-    broken = TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "reset", sent=True)
     with pytest.raises(GatewayError, match="no"):
-        await anext(ask_stream(Request(Operation.INFER), TOY, Wire(TOLD, broken), TARGET))
+        await anext(ask_stream(Request(Operation.INFER), TOY, Wire(TOLD, RESET), TARGET))
 
 
 async def test_over_http_the_first_message_after_a_wait_tells_of_it() -> None:

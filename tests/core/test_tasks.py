@@ -3,12 +3,22 @@
 import asyncio
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from gateway.core.errors import invalid_output
 from gateway.core.long_work import between_requests
 from gateway.core.tasks import outlived_by, spawn
+
+
+async def abandon(task: asyncio.Task[Any]) -> None:
+    """Waits for it, and leaves before it has ended."""
+    waiting = asyncio.ensure_future(outlived_by(task))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
 
 
 async def test_a_task_goes_on_when_nobody_waits_any_more() -> None:
@@ -18,11 +28,7 @@ async def test_a_task_goes_on_when_nobody_waits_any_more() -> None:
         await go.wait()
         done.set()
 
-    waiting = asyncio.ensure_future(outlived_by(spawn(work())))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
+    await abandon(spawn(work()))
     go.set()
     await done.wait()
 
@@ -45,10 +51,7 @@ async def test_the_error_of_an_abandoned_task_is_told_by_the_log(
         raise error
 
     task = spawn(work())
-    waiting = asyncio.ensure_future(outlived_by(task))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    await asyncio.wait([waiting])
+    await abandon(task)
     with caplog.at_level(logging.INFO):
         go.set()
         await asyncio.wait([task])
@@ -59,10 +62,7 @@ async def test_the_error_of_an_abandoned_task_is_told_by_the_log(
 
 async def test_an_abandoned_task_that_is_cancelled_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
     task = spawn(asyncio.Event().wait())
-    waiting = asyncio.ensure_future(outlived_by(task))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    await asyncio.wait([waiting])
+    await abandon(task)
     task.cancel()
     await asyncio.wait([task])
     await asyncio.sleep(0)

@@ -13,15 +13,16 @@ from gateway.core.tensors import Tensor, datatype_of, tensor
 
 
 def test_headers_keep_order_and_repetitions() -> None:
-    headers = Headers([(b"accept", b"a"), (b"x", b"\xe9"), (b"accept", b"b")])
+    pairs = [(b"accept", b"a"), (b"x", b"\xe9"), (b"accept", b"b")]
+    headers = Headers(pairs)
     assert headers.get("accept") == "a"
     assert headers.all("accept") == ["a", "b"]
     assert headers.get("x") == "é"
     assert headers.get("none") == ""
     assert headers.get("none", "default") == "default"
     assert list(headers) == [("accept", "a"), ("x", "é"), ("accept", "b")]
-    assert headers == Headers(((b"accept", b"a"), (b"x", b"\xe9"), (b"accept", b"b")))
-    assert headers != Headers()
+    assert {headers: 1}[Headers(tuple(pairs))] == 1
+    assert headers not in (Headers(), Headers(pairs[::-1]))
     assert hash(Headers([])) == hash(Headers(()))
 
 
@@ -100,12 +101,6 @@ def test_only_text_and_bytes_are_bytes(element: Any) -> None:
 def test_dtypes_without_a_datatype(dtype: str) -> None:
     with pytest.raises(TypeError, match="has no datatype"):
         datatype_of(np.dtype(dtype))
-
-
-def test_equal_headers_are_one_key() -> None:
-    pairs = [(b"a", b"1"), (b"b", b"2")]
-    assert {Headers(pairs): 1}[Headers(tuple(pairs))] == 1
-    assert Headers(pairs) != Headers(pairs[::-1])
 
 
 def test_a_signature_is_printed_in_one_short_line() -> None:

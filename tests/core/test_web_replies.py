@@ -56,37 +56,32 @@ def test_a_text_is_a_page_only_if_it_is_html(body: bytes, kind: bytes, is_page: 
     assert bool(web_error(reply, "/predict")) is is_page
 
 
+WRITE_THE_PATH = "write the path /predict/ where the configuration has /predict, in the form or the address"
+
+
 @pytest.mark.parametrize(
     ("location", "told"),
     [
-        (
-            "/predict/",
-            "; it redirects to '/predict/', which is not followed; write the path /predict/ where the configuration has"
-            " /predict, in the form or the address",
-        ),
-        (
-            "http://lab:1/predict/",
-            "; it redirects to 'http://lab:1/predict/', which is not followed; write the path /predict/ where the"
-            " configuration has /predict, in the form or the address",
-        ),
+        ("/predict/", f"/predict/', which is not followed; {WRITE_THE_PATH}"),
+        ("http://lab:1/predict/", f"http://lab:1/predict/', which is not followed; {WRITE_THE_PATH}"),
         (
             "https://user:secret@lab.example.com/predict",
-            "; it redirects to 'https://lab.example.com/predict', which is not followed; write the address"
-            " https://lab.example.com in the backend's endpoints",
+            "https://lab.example.com/predict', which is not followed; write the address https://lab.example.com"
+            " in the backend's endpoints",
         ),
-        ("/predict", "; it redirects to '/predict', which is not followed"),
-        ("", ""),
-        ("http://[", "; it redirects to 'http://['"),
-        (
-            "/\r\nx\x07",
-            "; it redirects to '/ x', which is not followed; write the path / x where the configuration has",
-        ),
+        ("/predict", "/predict', which is not followed"),
+        ("http://[", "http://['"),
+        ("/\r\nx\x07", "/ x', which is not followed; write the path / x where the configuration has"),
     ],
 )
 def test_a_redirect_tells_where_to_and_what_to_write(location: str, told: str) -> None:
     reply = Message(status=307, headers=Headers([(b"location", location.encode())]))
-    assert web_error(reply, "/predict").startswith(f"status 307, expected 200{told}")
+    assert web_error(reply, "/predict").startswith(f"status 307, expected 200; it redirects to '{told}")
     assert "secret" not in web_error(reply, "/predict")
+
+
+def test_a_redirect_to_nowhere_is_told_by_its_status() -> None:
+    assert web_error(Message(status=307, headers=Headers([(b"location", b"")])), "/predict").startswith("status 307, ")
 
 
 BACKENDS = {
@@ -117,36 +112,34 @@ INFER = b'{"inputs": [{"name": "x", "datatype": "FP64", "shape": [1], "data": [1
 async def told(backend: str, reply: tuple[int, bytes, tuple[bytes, bytes]]) -> str:
     """The text of the error that a client gets if the backend replies so."""
     status, body, header = reply
-    text = CONFIG.format(
-        backend=BACKENDS[backend],
-        batch="-1, " if backend == "umbridge" else "",
-    )
+    text = CONFIG.format(backend=BACKENDS[backend], batch="-1, " if backend == "umbridge" else "")
     wires = Wires(text, lab=replying(body, status=status, headers=[header]))
     answer = await wires.post("v2-rest", "/v2/models/m/infer", INFER)
     return str(json.loads(bytes(answer.body))["error"])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_an_error_page_names_the_backend_and_is_shortened(backend: str) -> None:
-    for status, page in ((500, FLASK), (404, FLASK), (502, NGINX)):
-        text = await told(backend, (status, page, HTML))
-        assert text.startswith(f"backend 'price' at lab:1: status {status} with a web page (text/html), '50"), text
-        assert "<" not in text
-        assert "secret" not in text
+REPLIES = {
+    "a page": ((500, FLASK, HTML), "status 500 with a web page (text/html), '50", ""),
+    "a page of another status": ((404, FLASK, HTML), "status 404 with a web page (text/html), '50", ""),
+    "a page of a proxy": ((502, NGINX, HTML), "status 502 with a web page (text/html), '50", ""),
+    "no text": ((500, b"", (b"x", b"y")), "", "status 500"),
+    "a redirect": (
+        (307, b"", (b"location", b"/elsewhere/")),
+        "status 307, expected 200; it redirects to '/elsewhere/'",
+        "write the path /elsewhere/",
+    ),
+}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-async def test_an_error_without_a_text_names_the_backend(backend: str) -> None:
-    text = await told(backend, (500, b"", (b"x", b"y")))
-    assert text.startswith("backend 'price' at lab:1: "), text
-    assert "status 500" in text
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_a_redirect_names_the_backend_and_the_location(backend: str) -> None:
-    text = await told(backend, (307, b"", (b"location", b"/elsewhere/")))
-    assert text.startswith("backend 'price' at lab:1: status 307, expected 200; it redirects to '/elsewhere/'"), text
-    assert "write the path /elsewhere/" in text
+@pytest.mark.parametrize("reply", REPLIES)
+async def test_an_error_names_the_backend_and_is_shortened(backend: str, reply: str) -> None:
+    given, begin, within = REPLIES[reply]
+    text = await told(backend, given)
+    assert text.startswith(f"backend 'price' at lab:1: {begin}"), text
+    assert within in text
+    assert "<" not in text
+    assert "secret" not in text
 
 
 @pytest.mark.parametrize("backend", ["v2-rest", "v1-rest", "umbridge", "json"])

@@ -17,24 +17,16 @@ NAMES = [f"model-{number}" for number in range(MODELS)]
 FEWEST = 5000
 """Of the lists here: statistics have more values for each model."""
 COUNTS = {f"count_{number}": number for number in range(60)}
+READY = {"version": "1", "state": "READY", "reason": ""}
+OWNED = {"object": "model", "created": 0, "owned_by": "me"}
 LISTS = [
-    (
-        "v2-rest",
-        "triton",
-        Operation.MODELS,
-        [{"name": n, "version": "1", "state": "READY", "reason": ""} for n in NAMES],
-    ),
+    ("v2-rest", "triton", Operation.MODELS, [{"name": n, **READY} for n in NAMES]),
     ("v2-rest", "kserve", Operation.MODELS, {"models": NAMES * 3}),
     ("v2-rest", "triton", Operation.ALL_STATISTICS, {"model_stats": [{"name": n, **COUNTS} for n in NAMES[:FEWEST]]}),
     ("v1-rest", "", Operation.MODELS, {"models": NAMES * 3}),
     ("umbridge", "", Operation.MODELS, {"protocolVersion": 1.0, "models": NAMES * 3}),
     ("umbridge", "", Operation.READY, {"protocolVersion": 1.0, "models": NAMES * 3}),
-    (
-        "json:openai-embeddings",
-        "",
-        Operation.MODELS,
-        {"object": "list", "data": [{"id": n, "object": "model", "created": 0, "owned_by": "me"} for n in NAMES]},
-    ),
+    ("json:openai-embeddings", "", Operation.MODELS, {"object": "list", "data": [{"id": n, **OWNED} for n in NAMES]}),
 ]
 
 

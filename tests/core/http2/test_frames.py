@@ -1,6 +1,5 @@
 import pytest
 
-from gateway.core.errors import DecodeError
 from gateway.core.http2 import frames
 from gateway.core.http2.frames import ErrorCode, Setting
 
@@ -23,8 +22,6 @@ def test_a_frame_is_written_as_specified(written: bytes, octets: str) -> None:
 
 def test_settings_are_pairs() -> None:
     assert list(frames.read_settings(bytes.fromhex("000300000064000400ffffff"))) == [(3, 100), (4, 0xFFFFFF)]
-    with pytest.raises(DecodeError, match="SETTINGS of 7 bytes, expected a multiple of 6"):
-        frames.read_settings(bytes(7))
 
 
 UNPADDED = {
@@ -34,23 +31,11 @@ UNPADDED = {
     "with a priority": (frames.PRIORITIZED, b"\x80\0\0\x01\xffpayload", b"payload"),
     "both": (frames.PADDED | frames.PRIORITIZED, b"\x01\x80\0\0\x01\xffpayload\0", b"payload"),
 }
-CUT_OFF = {
-    "no size of the padding": (frames.PADDED, b""),
-    "more padding than payload": (frames.PADDED, b"\x03\0\0"),
-    "half a priority": (frames.PRIORITIZED, b"\0\0\0"),
-    "padding within the priority": (frames.PADDED | frames.PRIORITIZED, b"\x01\0\0\0\0\0"),
-}
 
 
 @pytest.mark.parametrize(("flags", "payload", "data"), UNPADDED.values(), ids=UNPADDED)
 def test_padding_and_priority_are_no_payload(flags: int, payload: bytes, data: bytes) -> None:
     assert frames.unpadded(memoryview(payload), "HEADERS", flags) == data
-
-
-@pytest.mark.parametrize(("flags", "payload"), CUT_OFF.values(), ids=CUT_OFF)
-def test_a_payload_without_room_for_them_is_refused(flags: int, payload: bytes) -> None:
-    with pytest.raises(DecodeError, match="HEADERS of"):
-        frames.unpadded(memoryview(payload), "HEADERS", flags)
 
 
 def test_an_error_is_told_by_its_name() -> None:

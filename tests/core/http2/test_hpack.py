@@ -6,25 +6,19 @@ from gateway.core.errors import DecodeError
 from gateway.core.http2 import hpack
 from gateway.core.http2.hpack import Decoder, HeadersTooLargeError
 
+GET = [(b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/"), (b":authority", b"www.example.com")]
+PRIVATE, LOCATION = (b"cache-control", b"private"), (b"location", b"https://www.example.com")
+DATE = (b"date", b"Mon, 21 Oct 2013 20:13:21 GMT")
+
 # RFC 7541 appendices C.2, C.3, C.4 and C.6, as far as they need no dynamic table
 BLOCKS = {
     "400a637573746f6d2d6b65790d637573746f6d2d686561646572": [(b"custom-key", b"custom-header")],
     "040c2f73616d706c652f70617468": [(b":path", b"/sample/path")],
     "100870617373776f726406736563726574": [(b"password", b"secret")],
     "82": [(b":method", b"GET")],
-    "828684410f7777772e6578616d706c652e636f6d": [
-        (b":method", b"GET"),
-        (b":scheme", b"http"),
-        (b":path", b"/"),
-        (b":authority", b"www.example.com"),
-    ],
-    "828684418cf1e3c2e5f23a6ba0ab90f4ff": [
-        (b":method", b"GET"),
-        (b":scheme", b"http"),
-        (b":path", b"/"),
-        (b":authority", b"www.example.com"),
-    ],
-    "488264025885aec3771a4b": [(b":status", b"302"), (b"cache-control", b"private")],
+    "828684410f7777772e6578616d706c652e636f6d": GET,
+    "828684418cf1e3c2e5f23a6ba0ab90f4ff": GET,
+    "488264025885aec3771a4b": [(b":status", b"302"), PRIVATE],
     "": [],
     "20": [],  # a table of size 0, which servers must tell after the client's settings
     "2088": [(b":status", b"200")],
@@ -95,19 +89,8 @@ CONVERSATIONS = {
     "requests": (
         4096,
         {
-            "828684418cf1e3c2e5f23a6ba0ab90f4ff": [
-                (b":method", b"GET"),
-                (b":scheme", b"http"),
-                (b":path", b"/"),
-                (b":authority", b"www.example.com"),
-            ],
-            "828684be5886a8eb10649cbf": [
-                (b":method", b"GET"),
-                (b":scheme", b"http"),
-                (b":path", b"/"),
-                (b":authority", b"www.example.com"),
-                (b"cache-control", b"no-cache"),
-            ],
+            "828684418cf1e3c2e5f23a6ba0ab90f4ff": GET,
+            "828684be5886a8eb10649cbf": [*GET, (b"cache-control", b"no-cache")],
             "828785bf408825a849e95ba97d7f8925a849e95bb8e8b4bf": [
                 (b":method", b"GET"),
                 (b":scheme", b"https"),
@@ -121,23 +104,13 @@ CONVERSATIONS = {
         256,
         {
             "4803333032580770726976617465611d4d6f6e2c203231204f637420323031332032303a31333a323120474d54"
-            "6e1768747470733a2f2f7777772e6578616d706c652e636f6d": [
-                (b":status", b"302"),
-                (b"cache-control", b"private"),
-                (b"date", b"Mon, 21 Oct 2013 20:13:21 GMT"),
-                (b"location", b"https://www.example.com"),
-            ],
-            "4803333037c1c0bf": [
-                (b":status", b"307"),
-                (b"cache-control", b"private"),
-                (b"date", b"Mon, 21 Oct 2013 20:13:21 GMT"),
-                (b"location", b"https://www.example.com"),
-            ],
+            "6e1768747470733a2f2f7777772e6578616d706c652e636f6d": [(b":status", b"302"), PRIVATE, DATE, LOCATION],
+            "4803333037c1c0bf": [(b":status", b"307"), PRIVATE, DATE, LOCATION],
             "88c1611d4d6f6e2c203231204f637420323031332032303a31333a323220474d54c05a04677a6970": [
                 (b":status", b"200"),
-                (b"cache-control", b"private"),
+                PRIVATE,
                 (b"date", b"Mon, 21 Oct 2013 20:13:22 GMT"),
-                (b"location", b"https://www.example.com"),
+                LOCATION,
                 (b"content-encoding", b"gzip"),
             ],
         },
@@ -146,9 +119,7 @@ CONVERSATIONS = {
 
 
 @pytest.mark.parametrize(("size", "blocks"), CONVERSATIONS.values(), ids=CONVERSATIONS)
-def test_blocks_that_build_a_table_are_read_in_their_order(
-    size: int, blocks: dict[str, list[tuple[bytes, bytes]]]
-) -> None:
+def test_blocks_that_build_a_table_are_read_in_their_order(size: int, blocks: dict[str, list[hpack.Field]]) -> None:
     decoder = Decoder(10_000, size)
     assert [decoder.read(bytes.fromhex(block)) for block in blocks] == list(blocks.values())
 

@@ -57,6 +57,13 @@ def outcome(body: bytes, arrays: dict[str, ArrayForm], values: int, literals: bo
         return error
 
 
+def refused(body: bytes, arrays: dict[str, ArrayForm], message: str, behind: bytes = BLANKS) -> None:
+    """That `body` is refused so, small and large."""
+    for text in (body, body + behind):
+        with pytest.raises(DecodeError, match=message):
+            read(text, arrays, values=1000, literals=False)
+
+
 def same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
@@ -75,6 +82,10 @@ def read_data(text: str, literals: bool = False) -> Array:
     array = both(b'{"data":%b}' % text.encode(), DATA, literals=literals)["data"]
     assert isinstance(array, Array)
     return array
+
+
+# Arrays longer than one piece (256 KiB): here they are cut at the last comma before the second gap.
+GAP = " " * 200_000
 
 
 @pytest.mark.parametrize(
@@ -104,6 +115,17 @@ def read_data(text: str, literals: bool = False) -> Array:
         ("7", "i8", [7], ()),
         ("-0.5", "f8", [-0.5], ()),
         ("true", "?", [True], ()),
+        (f"[1,2,{GAP}3,4{GAP}]", "i8", [1, 2, 3, 4], (4,)),
+        (f"[1,2,{GAP}3 , -4 {GAP}, 5]", "i8", [1, 2, 3, -4, 5], (5,)),
+        (f"[1,2,{GAP}3,0.5{GAP}]", "f8", [1, 2, 3, 0.5], (4,)),
+        (f"[0.5,{GAP}3,9007199254740993{GAP}]", "f8", [0.5, 3, 2.0**53], (3,)),
+        (f"[9007199254740993,{GAP}3,0.5{GAP}]", "f8", [2.0**53, 3, 0.5], (3,)),
+        (f"[1,{GAP}3,18446744073709551615{GAP}]", "u8", [1, 3, UINT64_MAX], (3,)),
+        (f"[18446744073709551616,{GAP}3,0.5{GAP}]", "f8", [2.0**64, 3, 0.5], (3,)),
+        (f"[true,{GAP}false,true{GAP}]", "?", [True, False, True], (3,)),
+        (f"[[1,{GAP}3],[4,5]{GAP}]", "i8", [1, 3, 4, 5], (2, 2)),
+        (f"[[1,{GAP}3],[4{GAP},5]]", "i8", [1, 3, 4, 5], (2, 2)),
+        (f"[[[]],{GAP}[[]],[[]]{GAP}]", "i8", [], (3, 1, 0)),
     ],
 )
 def test_numbers(text: str, dtype: str, numbers: list[Any], shape: tuple[int, ...]) -> None:
@@ -134,6 +156,14 @@ def test_strings(text: str, elements: list[str], shape: tuple[int, ...]) -> None
         document = both(f'{{"id":"1","data":{text}{tail}'.encode(), DATA)
         assert document["data"].values == pack(map(str.encode, elements))
         assert document["data"].shape == shape
+
+
+DEEP = {"": [65], "1": [64, 65, 2000], '"a"': [64, 66], "null": [900, 960, 990], "true": [900, 1030]}
+"""Depths, by what the innermost array holds."""
+NOT_JSON = [
+    "", "[1, 2", "[1, 2]]", "[1],[2]", "1, 2", "[1 2]", "[1,]", "[,1]", "[01]", "[1.]", "[+1]", "[.5]", "[0x10]",
+    "[1truefalse]", "[tru]", "[é]", "[[1,]2,[3,4]]", '["a" "b"]', '["a",]',
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -169,44 +199,33 @@ def test_strings(text: str, elements: list[str], shape: tuple[int, ...]) -> None
         ("[nan]", "not JSON"),
         ("Infinity", "Infinity is not JSON"),
         ('["\\ud800"]', "not JSON"),
-        ("[" * 65 + "]" * 65, "deeper than 64"),
-        ("[" * 65 + "1" + "]" * 65, "deeper than 64"),
-        ("[" * 64 + "1" + "]" * 64, "deeper than 64"),
-        ("[" * 64 + '"a"' + "]" * 64, "deeper than 64"),
-        ("[" * 66 + '"a"' + "]" * 66, "deeper than 64"),
-        ("[" * 900 + "null" + "]" * 900, "deeper than 64"),
-        ("[" * 900 + "true" + "]" * 900, "deeper than 64"),
-        ("[" * 960 + "null" + "]" * 960, "deeper than 64"),
-        ("[" * 990 + "null" + "]" * 990, "deeper than 64"),
-        ("[" * 1030 + "true" + "]" * 1030, "deeper than 64"),
-        ("[" * 2000 + "1" + "]" * 2000, "deeper than 64"),
-        ("[1, 2", "not JSON"),
-        ("[1, 2]]", "not JSON"),
-        ("[1],[2]", "not JSON"),
-        ("1, 2", "not JSON"),
-        ("[1 2]", "not JSON"),
-        ("[1,]", "not JSON"),
-        ("[,1]", "not JSON"),
-        ("[01]", "not JSON"),
-        ("[1.]", "not JSON"),
-        ("[+1]", "not JSON"),
-        ("[.5]", "not JSON"),
-        ("[0x10]", "not JSON"),
-        ("[1truefalse]", "not JSON"),
-        ("[tru]", "not JSON"),
-        ("[é]", "not JSON"),
-        ("[[1,]2,[3,4]]", "not JSON"),
-        ('["a" "b"]', "not JSON"),
-        ('["a",]', "not JSON"),
-        ("", "not JSON"),
+        *(("[" * depth + leaf + "]" * depth, "deeper than 64") for leaf, depths in DEEP.items() for depth in depths),
+        *((text, "not JSON") for text in NOT_JSON),
+        (f"[-1,{GAP}3,18446744073709551615{GAP}]", "element 2: 18446744073709551615 is above INT64"),
+        (f"[9223372036854775808,{GAP}3,-1{GAP}]", "element 0: 9223372036854775808 is above INT64"),
+        (f"[18446744073709551616,{GAP}3,5{GAP}]", "element 0: 18446744073709551616 is an integer beyond 64 bits"),
+        (f"[1,{GAP}3,18446744073709551616{GAP}]", "element 2: 18446744073709551616 is an integer beyond 64 bits"),
+        (f"[1,{GAP}3,null{GAP}]", "element 2: null"),
+        (f"[1,{GAP}3,true{GAP}]", "element 2: a boolean next to a number"),
+        (f"[true,{GAP}true,3{GAP}]", "element 2: a number next to a boolean"),
+        (f"[true,{GAP}true,18446744073709551616{GAP}]", "element 2: a number next to a boolean"),
+        (f"[1,{GAP}3,,4{GAP}]", "brackets or commas"),
+        (f"[1,{GAP}3,{GAP}]", "a comma without a value"),
+        (f"[1,{GAP}3,{GAP}", "brackets or commas"),
+        (f"[{GAP},1{GAP}]", "brackets or commas"),
+        (f"[1,{GAP}[],,{GAP}]", "brackets or commas"),
+        (f"[1],{GAP}[2{GAP}]", "not JSON"),
+        (f"[{GAP}1],[2{GAP}]", "brackets or commas"),
+        (f"[1,{GAP}2,3]]{GAP}", "brackets or commas"),
+        (f"[[1,{GAP}2,3]{GAP}", "brackets or commas"),
+        (f"[1{GAP}{GAP},2]", "262144 bytes of an array without a comma"),
+        (f"[[1,{GAP}3],[4{GAP}]]", "ragged"),
+        ("[" * 65 + f"1,{GAP}3,{GAP}4" + "]" * 65, "deeper than 64"),
     ],
 )  # fmt: skip
 def test_refused_arrays(text: str, message: str) -> None:
     for tail in ("}", ',"name":"x"}'):
-        body = b'{"data":%b%b' % (text.encode(), tail.encode())
-        for large in (b"", BLANKS):
-            with pytest.raises(DecodeError, match="(?s)" + message):
-                read(body + large, DATA, values=1000, literals=False)
+        refused(b'{"data":%b%b' % (text.encode(), tail.encode()), DATA, "(?s)" + message)
 
 
 @pytest.mark.parametrize("depth", [300, 1000, 2000])
@@ -235,13 +254,9 @@ def test_literals_are_numbers_only_on_request(literals: bool) -> None:
 
 @pytest.mark.parametrize("literal", ["1e400", "-1e400", "1" + "0" * 400])
 def test_a_number_that_no_double_holds_is_no_infinity(literal: str) -> None:
-    for text, literals in (
-        (f"[0.5, 1, {literal}]", False),
-        (f"[0.5, 1, {literal}]", True),
-        (f"[NaN, -inf, {literal}]", True),
-    ):
+    for beside, literals in (("0.5, 1", False), ("0.5, 1", True), ("NaN, -inf", True)):
         with pytest.raises(DecodeError, match="element 2 is out of the range of a double"):
-            read_data(text, literals)
+            read_data(f"[{beside}, {literal}]", literals)
 
 
 @pytest.mark.parametrize("text", ["NaN", "[[NaN], [1]]", "[-inf]", "[inf, 2.718281828459045e301]"])
@@ -301,9 +316,7 @@ def test_vectors() -> None:
     ],
 )
 def test_refused_vectors(text: str, message: str) -> None:
-    for large in (b"", BLANKS):
-        with pytest.raises(DecodeError, match=message):
-            read(b'{"input":%b}' % text.encode() + large, INPUT, values=1000, literals=False)
+    refused(b'{"input":%b}' % text.encode(), INPUT, message)
 
 
 @pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf", b" \r\n\t"])
@@ -354,9 +367,7 @@ def test_results_do_not_change_with_the_buffer() -> None:
     ],
 )
 def test_refused_documents(body: bytes, message: str) -> None:
-    for large in (b"", BLANKS):
-        with pytest.raises(DecodeError, match=message):
-            read(body + large if body.strip(b"\xef\xbb\xbf \n") else body, DATA, values=1000, literals=False)
+    refused(body, DATA, message, behind=BLANKS if body.strip(b"\xef\xbb\xbf \n") else b"")
 
 
 def test_the_limit_counts_values_outside_arrays() -> None:
@@ -393,72 +404,6 @@ def test_level_tells_an_array_from_a_namesake(large: bytes) -> None:
     )
     assert inner["data"] is None
     assert [tensor["data"].values.tolist() for tensor in inner["inputs"]] == [[1], [2]]
-
-
-# Arrays longer than one piece (256 KiB): here they are cut at the last comma before the second gap.
-GAP = " " * 200_000
-
-
-@pytest.mark.parametrize(
-    ("text", "numbers", "dtype"),
-    [
-        (f"[1,2,{GAP}3,4{GAP}]", [1, 2, 3, 4], "i8"),
-        (f"[1,2,{GAP}3 , -4 {GAP}, 5]", [1, 2, 3, -4, 5], "i8"),
-        (f"[1,2,{GAP}3,0.5{GAP}]", [1, 2, 3, 0.5], "f8"),
-        (f"[0.5,{GAP}3,9007199254740993{GAP}]", [0.5, 3, 2.0**53], "f8"),
-        (f"[9007199254740993,{GAP}3,0.5{GAP}]", [2.0**53, 3, 0.5], "f8"),
-        (f"[1,{GAP}3,18446744073709551615{GAP}]", [1, 3, UINT64_MAX], "u8"),
-        (f"[18446744073709551616,{GAP}3,0.5{GAP}]", [2.0**64, 3, 0.5], "f8"),
-        (f"[true,{GAP}false,true{GAP}]", [True, False, True], "?"),
-    ],
-)
-def test_pieces_join(text: str, numbers: list[Any], dtype: str) -> None:
-    values = read_data(text).values
-    assert isinstance(values, np.ndarray)
-    assert values.dtype == np.dtype(dtype)
-    assert values.tolist() == numbers
-
-
-@pytest.mark.parametrize(
-    ("text", "shape"),
-    [
-        (f"[[1,{GAP}3],[4,5]{GAP}]", (2, 2)),
-        (f"[[1,{GAP}3],[4{GAP},5]]", (2, 2)),
-        (f"[[[]],{GAP}[[]],[[]]{GAP}]", (3, 1, 0)),
-    ],
-)
-def test_pieces_nest(text: str, shape: tuple[int, ...]) -> None:
-    assert read_data(text).shape == shape
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (f"[-1,{GAP}3,18446744073709551615{GAP}]", "element 2: 18446744073709551615 is above INT64"),
-        (f"[9223372036854775808,{GAP}3,-1{GAP}]", "element 0: 9223372036854775808 is above INT64"),
-        (f"[18446744073709551616,{GAP}3,5{GAP}]", "element 0: 18446744073709551616 is an integer beyond 64 bits"),
-        (f"[1,{GAP}3,18446744073709551616{GAP}]", "element 2: 18446744073709551616 is an integer beyond 64 bits"),
-        (f"[1,{GAP}3,null{GAP}]", "element 2: null"),
-        (f"[1,{GAP}3,true{GAP}]", "element 2: a boolean next to a number"),
-        (f"[true,{GAP}true,3{GAP}]", "element 2: a number next to a boolean"),
-        (f"[true,{GAP}true,18446744073709551616{GAP}]", "element 2: a number next to a boolean"),
-        (f"[1,{GAP}3,,4{GAP}]", "brackets or commas"),
-        (f"[1,{GAP}3,{GAP}]", "a comma without a value"),
-        (f"[1,{GAP}3,{GAP}", "brackets or commas"),
-        (f"[{GAP},1{GAP}]", "brackets or commas"),
-        (f"[1,{GAP}[],,{GAP}]", "brackets or commas"),
-        (f"[1],{GAP}[2{GAP}]", "not JSON"),
-        (f"[{GAP}1],[2{GAP}]", "brackets or commas"),
-        (f"[1,{GAP}2,3]]{GAP}", "brackets or commas"),
-        (f"[[1,{GAP}2,3]{GAP}", "brackets or commas"),
-        (f"[1{GAP}{GAP},2]", "262144 bytes of an array without a comma"),
-        (f"[[1,{GAP}3],[4{GAP}]]", "ragged"),
-        ("[" * 65 + f"1,{GAP}3,{GAP}4" + "]" * 65, "deeper than 64"),
-    ],
-)
-def test_pieces_refused(text: str, message: str) -> None:
-    with pytest.raises(DecodeError, match=message):
-        read_data(text)
 
 
 def test_large_nested_arrays() -> None:
@@ -724,24 +669,7 @@ def test_every_byte_replaced_or_removed(body: bytes) -> None:
 
 def test_mutated_documents() -> None:
     dice = random.Random(5)
-    pieces = [
-        b'"',
-        b"[",
-        b"]",
-        b"{",
-        b"}",
-        b",",
-        b":",
-        b"1",
-        b"0.5",
-        b"null",
-        b"true",
-        b'"data":',
-        b"NaN",
-        b"\\",
-        b" ",
-        b"\x80",
-    ]
+    pieces = [b" ", *b'" [ ] { } , : 1 0.5 null true "data": NaN \\ \x80'.split()]
     for _ in range(3000):
         body = bytearray(dice.choice(VALID))
         for _ in range(dice.randint(1, 4)):
@@ -941,12 +869,8 @@ def test_documents_with_large_values_are_written_in_parts() -> None:
     array = np.arange(3 * PIECE)
     strings = [["\0", '"'] * 9999, [], ["\N{SNOWMAN}"]]
     texts = tuple(string_pieces(strings))
-    document = {
-        "a": "\0",
-        "b": [numbers(array, "error", "b")],
-        "c": Pieces(texts),
-        "d": numbers(array[:1], "error", "d"),
-    }
+    whole, first = (numbers(each, "error", "x") for each in (array, array[:1]))
+    document = {"a": "\0", "b": [whole], "c": Pieces(texts), "d": first}
     parts = write_message(document)
     expected = {"a": "\0", "b": [array.tolist()], "c": [*strings[0], *strings[2]], "d": [0]}
     assert orjson.loads(b"".join(parts)) == expected

@@ -26,21 +26,9 @@ def test_a_document_with_its_members_alone() -> None:
     assert (document.id, document.entries[0].name, document.entries[0].data) == ("a:b", "x", Raw(b"[1, 2]"))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        b'{"entries": [], "more": 1}',
-        b'{"entries": [], "entries": []}',
-        b'{"entries": [], "more": 1, "id": "\\u003a"}',  # as many colons as it has members with a field
-        b'{"entries": [{"name": 5}]}',
-        b'{"entries": []',
-        b'{"entries": [], "id": "\xff"}',
-        bytearray(b'{"entries": []}'),
-    ],
-)
-def test_others_are_for_the_general_reader(text: bytes) -> None:
+def test_another_buffer_than_bytes_is_for_the_general_reader() -> None:
     with pytest.raises(DecodeError):
-        READER.read(text, 100)
+        READER.read(bytearray(b'{"entries": []}'), 100)
 
 
 def test_a_document_with_more_values_than_allowed_is_for_the_general_reader() -> None:

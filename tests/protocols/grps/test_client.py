@@ -11,7 +11,7 @@ from gateway.core.requests import Answer, Request, RequestedOutput, Response, Tr
 from gateway.core.tensors import Tensor
 from gateway.protocols.grps import client, errors, gmap
 from gateway.protocols.grps.payload import str_data
-from gateway.protocols.grps.schema import FAILURE, GrpsMessage, GrpsStatus, Payload
+from gateway.protocols.grps.schema import GrpsMessage, Payload
 from tests.protocols.grps.values import asked, inference, numbers, texts
 
 FP32 = numbers("x", Datatype.FP32, 1, 2)
@@ -130,17 +130,15 @@ def test_the_payload_of_the_route_goes_before_the_clients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "version", "expected"),
-    [("m", "1.0.0", "m-1.0.0"), ("m", "", "m"), ("", "", ""), ("", "1", "")],
+    ("model", "version", "expected"), [("m", "1.0.0", "m-1.0.0"), ("m", "", "m"), ("", "", ""), ("", "1", "")]
 )
 def test_a_model_and_its_version_are_one_name(model: str, version: str, expected: str) -> None:
     assert client.encode_request(replace(inference(FP32, model=model), version=version)).model == expected
 
 
 def test_other_operations() -> None:
-    assert client.encode_request(Request(Operation.METADATA, "m", "1")) == GrpsMessage(
-        payload=Payload.STR_DATA, tensors=(str_data("m"),)
-    )
+    asked = client.encode_request(Request(Operation.METADATA, "m", "1"))
+    assert asked == GrpsMessage(payload=Payload.STR_DATA, tensors=(str_data("m"),))
     for operation in (Operation.LIVE, Operation.READY, Operation.MODEL_READY, Operation.MODELS):
         assert client.encode_request(Request(operation, "m")) == GrpsMessage()
 
@@ -155,14 +153,6 @@ def test_the_maps_of_a_gmap_stay(payload: str) -> None:
 # --- Replies ---
 
 
-@pytest.mark.parametrize("code", [503, 403, 500])
-def test_any_failure_is_not_ready(code: int) -> None:
-    grps = GrpsMessage(status=GrpsStatus(code, "Service Unavailable", FAILURE))
-    assert read(grps, Operation.READY) is False
-    assert read(grps, Operation.MODEL_READY) is False
-    assert read(GrpsMessage(status=errors.OK), Operation.READY) is True
-
-
 def test_a_reply_without_data_has_no_outputs() -> None:
     answer = read(GrpsMessage("m", errors.OK))
     assert isinstance(answer, Response)
@@ -173,11 +163,7 @@ def test_a_reply_without_data_has_no_outputs() -> None:
     ("operation", "grps", "expected"),
     [
         (Operation.INFER, GrpsMessage(), "no data"),
-        (
-            Operation.INFER,
-            GrpsMessage(status=errors.OK, payload=Payload.GTENSORS, tensors=(FP32, FP32)),
-            "output 'x' occurs",
-        ),
+        (Operation.INFER, GrpsMessage("", errors.OK, Payload.GTENSORS, (FP32, FP32)), "output 'x' occurs"),
         (Operation.METADATA, GrpsMessage(status=errors.OK), "no str_data, expected metadata"),
         (Operation.MODELS, GrpsMessage(status=errors.OK, payload=Payload.GTENSORS), "no str_data"),
     ],

@@ -1,13 +1,13 @@
-"""Errors that backends report by their Status, and errors between two gateways."""
+"""Errors that backends report by their Status."""
 
 import pytest
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import GatewayError, Reason, reason_field, refusal
-from gateway.core.messages import NO_HEADERS, Headers
+from gateway.core.errors import GatewayError, Reason
+from gateway.core.messages import NO_HEADERS
 from gateway.core.operations import Operation
 from gateway.core.requests import Answer, Request, Response
-from gateway.protocols.grps import client, errors
+from gateway.protocols.grps import client
 from gateway.protocols.grps.schema import FAILURE, SUCCESS, UNKNOWN, GrpsMessage, GrpsStatus, Payload
 from tests.protocols.grps.values import numbers
 
@@ -22,8 +22,8 @@ PYTHON_UNKNOWN = (
 )
 
 
-def read(grps: GrpsMessage, operation: Operation = Operation.INFER, headers: Headers = NO_HEADERS) -> Answer:
-    return client.decode_response(grps, headers, Request(operation, "m"))
+def read(grps: GrpsMessage, operation: Operation = Operation.INFER) -> Answer:
+    return client.decode_response(grps, NO_HEADERS, Request(operation, "m"))
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,7 @@ def test_the_flag_decides_and_without_it_the_code(status: GrpsStatus | None, fai
     ],
 )
 def test_failures(status: GrpsStatus, reason: Reason, text: str) -> None:
-    with pytest.raises(GatewayError) as told:
-        read(GrpsMessage(status=status))
-    assert (told.value.reason, told.value.message) == (reason, text)
-
-
-@pytest.mark.parametrize("reason", list(Reason))
-def test_between_gateways_no_reason_is_lost(reason: Reason) -> None:
-    error = refusal(reason, "why \ud800")
-    with pytest.raises(GatewayError) as told:
-        read(errors.failure(error), headers=Headers((reason_field(error),)))
-    assert (told.value.reason, told.value.status, told.value.message) == (reason, reason.status, "why ?")
+    for operation in (Operation.INFER, Operation.STREAM, Operation.METADATA):
+        with pytest.raises(GatewayError) as told:
+            read(GrpsMessage(status=status), operation)
+        assert (told.value.reason, told.value.message) == (reason, text)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from gateway.core.datatypes import Datatype
+from gateway.core.errors import Reason
 from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
@@ -12,6 +13,19 @@ from gateway.protocols.grps import server
 from gateway.protocols.grps.schema import GrpsMessage, Payload
 
 LISTENER = ListenerSettings("any")
+CODES = {
+    Reason.INVALID_INPUT: 400,
+    Reason.UNAUTHENTICATED: 401,
+    Reason.MODEL_NOT_FOUND: 404,
+    Reason.TOO_LARGE: 413,
+    Reason.OVERLOADED: 429,
+    Reason.MODEL_ERROR: 500,
+    Reason.UNSUPPORTED: 501,
+    Reason.INVALID_OUTPUT: 502,
+    Reason.UNREACHABLE: 503,
+    Reason.TIMEOUT: 504,
+}
+"""The code of a status by the reason of its error."""
 
 
 def numbers(name: str, datatype: Datatype, *values: object) -> Tensor:

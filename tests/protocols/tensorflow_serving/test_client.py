@@ -121,13 +121,13 @@ def test_metadata_without_signatures_is_wrong() -> None:
 
 def test_the_available_versions_are_told_in_order() -> None:
     states = [{"version": 10, "state": 30}, {"version": 9, "state": 30}, {"version": 11, "state": 20}]
-    body = google(f"{SERVING}GetModelStatusResponse")(model_version_status=states).SerializeToString(deterministic=True)
+    whole, loading = (
+        google(f"{SERVING}GetModelStatusResponse")(model_version_status=each).SerializeToString(deterministic=True)
+        for each in (states, states[2:])
+    )
     request = Request(Operation.METADATA, "m", part="status")
     assert sent(request)[0] == f"{MODELS}GetModelStatus"
-    assert answered(body, request) == Signature(name="m", versions=("9", "10"))
-    loading = google(f"{SERVING}GetModelStatusResponse")(model_version_status=states[2:]).SerializeToString(
-        deterministic=True
-    )
+    assert answered(whole, request) == Signature(name="m", versions=("9", "10"))
     assert answered(loading, Request(Operation.MODEL_READY, "m")) is False
 
 
@@ -142,12 +142,12 @@ def test_a_server_is_ready_that_refuses_a_status_of_nothing() -> None:
 
 def test_an_unknown_model_is_not_ready() -> None:
     request = Request(Operation.MODEL_READY, "m")
-    assert answered(b"Could not find any versions of model m", request, 5) is False
+    text = b"Could not find any versions of model m"
+    assert answered(text, request, 5) is False
     lacks = TFS.traits.servers.lacks_model
     assert lacks is not None
-    assert lacks(Message(parts=(b"Could not find any versions of model m",), status=5), "m")
-    assert not lacks(Message(parts=(b"not here",), status=5), "m")
-    assert not lacks(Message(parts=(b"Could not find any versions of model m",), status=12), "m")
+    for told, status, expected in ((text, 5, True), (b"not here", 5, False), (text, 12, False)):
+        assert lacks(Message(parts=(told,), status=status), "m") is expected
 
 
 def test_errors_of_servers_keep_status_and_text() -> None:

@@ -68,12 +68,8 @@ def test_features_of_the_context_are_in_each_example_that_lacks_them() -> None:
 
 def test_values_that_are_not_packed() -> None:
     floats, numbers = bytes.fromhex("0d0000803f0d00000040"), bytes.fromhex("08010802")
-    for kind, values, expected in ((2, floats, [[1, 2]]), (3, numbers, [[1, 2]])):
-        feature = bytes((kind << 3 | 2, len(values))) + values
-        entry = b"\x0a\x01x\x12" + bytes((len(feature),)) + feature
-        for tag in (b"\x0a", b"\x0a", b"\x0a", b"\x0a"):  # the entry, Features, Example, ExampleList
-            entry = tag + bytes((len(entry),)) + entry
-        assert read(entry)["x"][1] == expected
+    for kind, values in ((2, floats), (3, numbers)):
+        assert read(in_one_feature(kind, values))["x"][1] == [[1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -100,13 +96,8 @@ def test_a_feature_without_values_or_given_twice_is_refused() -> None:
     made = google("tensorflow.Example")()
     made.features.feature["x"].SetInParent()
     assert "feature 'x' of example 0 has no values" in refused(examples(made))
-    one = example(x=[1])
-    twice = google("tensorflow.Example")()
-    twice.MergeFromString(one.SerializeToString(deterministic=True))
-    body = one.features.SerializeToString(deterministic=True) * 2
-    features = b"\x0a" + bytes((len(body),)) + body
-    whole = b"\x0a" + bytes((len(features),)) + features
-    assert "occurs twice" in refused(b"\x0a" + bytes((len(whole),)) + whole)
+    one = example(x=[1]).features.SerializeToString(deterministic=True)
+    assert "occurs twice" in refused(in_one_example(one * 2))
 
 
 def test_a_number_that_goes_on_in_the_next_example_is_refused() -> None:

@@ -43,6 +43,7 @@ METADATA = bytes.fromhex(
     "0178121a0a03783a3010011a11120b08ffffffffffffffffff0112020802121b0a017912160a03793a3010011a0d120b08ffffffffffffff"
     "ffff011a1a74656e736f72666c6f772f73657276696e672f70726564696374"
 )
+METADATA_ASKED = bytes.fromhex("0a030a016d120d7369676e61747572655f646566")
 STATUS = bytes.fromhex("0a060802101e1a00")
 
 X = tensor("x", np.array([[1, 2.5]], np.float32))
@@ -98,11 +99,8 @@ def test_several_tasks_are_read_and_written() -> None:
 
 
 def test_metadata_is_read_and_written() -> None:
-    request = asked(bytes.fromhex("0a030a016d120d7369676e61747572655f646566"), f"{PREDICTION}GetModelMetadata")
-    assert sent(Request(Operation.METADATA, "m")) == (
-        f"{PREDICTION}GetModelMetadata",
-        bytes.fromhex("0a030a016d120d7369676e61747572655f646566"),
-    )
+    request = asked(METADATA_ASKED, f"{PREDICTION}GetModelMetadata")
+    assert sent(Request(Operation.METADATA, "m")) == (f"{PREDICTION}GetModelMetadata", METADATA_ASKED)
     signature = Signature(
         (TensorSpec("x", Datatype.FP32, (-1, 2)),), (TensorSpec("y", Datatype.FP32, (-1,)),), name="m", versions=("2",)
     )
@@ -126,7 +124,7 @@ WHOLE = {
     "Classify": CLASSIFY,
     "Regress": REGRESS_IN_CONTEXT,
     "MultiInference": MULTI,
-    "GetModelMetadata": bytes.fromhex("0a030a016d120d7369676e61747572655f646566"),
+    "GetModelMetadata": METADATA_ASKED,
 }
 
 

@@ -30,19 +30,21 @@ X = tensor("x", np.array([1, 2], np.float32))
 SERVING = "tensorflow.serving."
 
 
+def written(message: Any) -> bytes:
+    return bytes(message.SerializeToString(deterministic=True))
+
+
 def predict(inputs: dict[str, dict[str, Any]] | None = None, **fields: Any) -> bytes:
     made = google(f"{SERVING}PredictRequest")(**fields)
     for name, content in (inputs or {}).items():
         made.inputs[name].MergeFrom(google("tensorflow.TensorProto")(**content))
-    body: bytes = made.SerializeToString(deterministic=True)
-    return body
+    return written(made)
 
 
-def classify(**spec: Any) -> bytes:
-    made = google(f"{SERVING}ClassificationRequest")(model_spec={"name": "m", **spec})
-    made.input.MergeFromString(examples(example(x=[1.0]), example(x=[2.0])))
-    body: bytes = made.SerializeToString(deterministic=True)
-    return body
+def classify(count: int = 2) -> bytes:
+    made = google(f"{SERVING}ClassificationRequest")(model_spec={"name": "m"})
+    made.input.MergeFromString(examples(*[example(x=[1.0])] * count))
+    return written(made)
 
 
 def multi(*tasks: tuple[str, dict[str, Any]]) -> bytes:
@@ -50,8 +52,7 @@ def multi(*tasks: tuple[str, dict[str, Any]]) -> bytes:
     for method, spec in tasks:
         made.tasks.add(method_name=f"tensorflow/serving/{method}", model_spec=spec)
     made.input.MergeFromString(examples(example(x=[1.0])))
-    body: bytes = made.SerializeToString(deterministic=True)
-    return body
+    return written(made)
 
 
 @pytest.mark.parametrize(
@@ -215,15 +216,13 @@ def test_the_status_of_a_model_that_is_not_ready_is_loading() -> None:
 def test_results_of_many_examples_are_those_of_few() -> None:
     """They are written in another way."""
     many = 1200
-    made = google(f"{SERVING}ClassificationRequest")(model_spec={"name": "m"})
-    made.input.MergeFromString(examples(*[example(x=[1.0])] * many))
     numbers = np.arange(many, dtype=np.float32)
-    regressed = asked(made.SerializeToString(deterministic=True), f"{PREDICTION}Regress")
+    regressed = asked(classify(many), f"{PREDICTION}Regress")
     body = told(Response((tensor("outputs", numbers),)), regressed)
     reply = google(f"{SERVING}RegressionResponse").FromString(body)
     assert [each.value for each in reply.result.regressions] == numbers.tolist()
     assert outputs(body, regressed) == (tensor("outputs", numbers),)
-    classified = asked(made.SerializeToString(deterministic=True), f"{PREDICTION}Classify")
+    classified = asked(classify(many), f"{PREDICTION}Classify")
     scores = tensor("scores", numbers.reshape(many, 1))
     reply = google(f"{SERVING}ClassificationResponse").FromString(told(Response((scores,)), classified))
     assert [row.classes[0].score for row in reply.result.classifications] == numbers.tolist()

@@ -1,6 +1,7 @@
 """Replies with the id of another request."""
 
 import asyncio
+from contextlib import closing, suppress
 
 import pytest
 
@@ -57,20 +58,15 @@ async def test_the_connection_of_a_wrong_reply_is_not_used_again() -> None:
         nonlocal connections
         connections += 1
         replies = [b"stale"] if connections == 1 else []
-        while head := await reader.readuntil(b"\r\n\r\n"):
-            length = next(int(line[15:]) for line in head.lower().splitlines() if line.startswith(b"content-length:"))
-            body = await reader.readexactly(length)
-            replies.append(body[body.index(b'"id":"') + 6 :].partition(b'"')[0])
-            document = b'{"model_name":"m","id":"%b","outputs":[]}' % replies.pop(0)
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(document), document))
+        with suppress(asyncio.IncompleteReadError, ConnectionError), closing(writer):
+            while head := (await reader.readuntil(b"\r\n\r\n")).lower():
+                length = next(int(line[15:]) for line in head.splitlines() if line.startswith(b"content-length:"))
+                body = await reader.readexactly(length)
+                replies.append(body[body.index(b'"id":"') + 6 :].partition(b'"')[0])
+                document = b'{"model_name":"m","id":"%b","outputs":[]}' % replies.pop(0)
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(document), document))
 
-    async def quietly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await serve(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
-
-    server = await asyncio.start_server(quietly, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     connector = HttpConnector(address, connection_per_call=False, limits=Limits())
     try:

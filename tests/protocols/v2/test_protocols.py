@@ -7,28 +7,13 @@ from gateway.core.protocol import GrpcBinding, Protocol
 from gateway.protocols.v2 import V2_GRPC, V2_REST
 
 SERVICE = "/inference.GRPCInferenceService/"
-METHODS = {
-    "ServerLive",
-    "ServerReady",
-    "ModelReady",
-    "ServerMetadata",
-    "ModelMetadata",
-    "ModelInfer",
-    "ModelStreamInfer",
-    "ModelConfig",
-    "RepositoryIndex",
-    "RepositoryModelLoad",
-    "RepositoryModelUnload",
-    "ModelStatistics",
-    "TraceSetting",
-    "LogSettings",
-    # served only to refuse them by name
-    *(
-        f"{kind}SharedMemory{verb}"
-        for kind in ("System", "Cuda", "Tpu")
-        for verb in ("Status", "Register", "Unregister")
-    ),
-}
+METHODS = (
+    "ServerLive ServerReady ModelReady ServerMetadata ModelMetadata ModelInfer ModelStreamInfer ModelConfig "
+    "RepositoryIndex RepositoryModelLoad RepositoryModelUnload ModelStatistics TraceSetting LogSettings"
+)
+KINDS, VERBS = ("System", "Cuda", "Tpu"), ("Status", "Register", "Unregister")
+SHARED_MEMORY = {f"{kind}SharedMemory{verb}" for kind in KINDS for verb in VERBS}
+"""Served only to refuse them by name."""
 
 
 @pytest.mark.parametrize("protocol", [V2_REST, V2_GRPC], ids=lambda protocol: protocol.name)
@@ -42,7 +27,7 @@ def test_traits(protocol: Protocol) -> None:
 
 
 def test_methods_of_grpc() -> None:
-    assert set(V2_GRPC.patterns) == {SERVICE + name for name in METHODS}
+    assert set(V2_GRPC.patterns) == {SERVICE + name for name in {*METHODS.split(), *SHARED_MEMORY}}
     assert isinstance(V2_GRPC.binding, GrpcBinding)
     assert V2_GRPC.binding.streams == {SERVICE + "ModelStreamInfer"}
 

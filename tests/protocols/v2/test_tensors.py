@@ -18,12 +18,7 @@ def test_reads_shapes_up_to_what_64_bits_count(datatype: Datatype, dimensions: l
 
 @pytest.mark.parametrize(
     ("datatype", "dimensions"),
-    [
-        (Datatype.INT8, [LARGEST + 1]),
-        (Datatype.INT16, [2**62]),
-        (Datatype.FP64, [0, 2**60]),
-        (Datatype.INT8, [10**400]),
-    ],
+    [(Datatype.INT8, [2**63]), (Datatype.INT16, [2**62]), (Datatype.FP64, [0, 2**60]), (Datatype.INT8, [10**400])],
 )
 def test_refuses_shapes_that_overflow(datatype: Datatype, dimensions: list[int]) -> None:
     with pytest.raises(DecodeError, match=r"input 'x': shape .* spans more than 2\^63 bytes"):

@@ -23,28 +23,17 @@ EVENT = (
     b'{"specversion":"1.0","id":"1","source":"test","type":"predict","time":"2026-01-01T00:00:00Z",'
     b'"data":{"instances":[[1,2.5]]}}',
 )
+ECHO = "/v1/models/echo:predict"
 # What the client has no call for: the path, further headers and the body of a POST.
 RAW = {
-    "named_rows": (
-        "/v1/models/echo:predict",
-        b"",
-        b'{"instances":[{"x":[1,2.5],"y":"a"},{"x":[3,4.0],"y":"\xc3\xa9"}]}',
-    ),
+    "named_rows": (ECHO, b"", b'{"instances":[{"x":[1,2.5],"y":"a"},{"x":[3,4.0],"y":"\xc3\xa9"}]}'),
     "columns": ("/v1/models/double:predict", b"", b'{"inputs":{"a":[[1,2.5]],"b":[3]}}'),
-    "members": (
-        "/v1/models/echo:predict",
-        b"",
-        b'{"signature_name":"s","instances":[1],"parameters":{"k":2.50},"other":{"deep":[1,"x"]}}',
-    ),
-    "bytes": ("/v1/models/echo:predict", b"", b'{"instances":[{"b64":"AAEC"},{"b64":"/w=="}]}'),
-    "any_json": ("/v1/models/echo:predict", b"", b'{"instances":[[1],[2,3],{"a":null}]}'),
+    "members": (ECHO, b"", b'{"signature_name":"s","instances":[1],"parameters":{"k":2.50},"other":{"deep":[1,"x"]}}'),
+    "bytes": (ECHO, b"", b'{"instances":[{"b64":"AAEC"},{"b64":"/w=="}]}'),
+    "any_json": (ECHO, b"", b'{"instances":[[1],[2,3],{"a":null}]}'),
     "explain": ("/v1/models/double:explain", b"", b'{"instances":[1]}'),
     "event_binary": ("/v1/models/double:predict", EVENT[0], b'{"instances":[[1,2.5]]}'),
-    "event_structured": (
-        "/v1/models/double:predict",
-        b"content-type: application/cloudevents+json\r\n",
-        EVENT[1],
-    ),
+    "event_structured": ("/v1/models/double:predict", b"content-type: application/cloudevents+json\r\n", EVENT[1]),
     "error_no_list": ("/v1/models/double:predict", b"", b'{"instances":5}'),
     "error_malformed": ("/v1/models/double:predict", b"", b'{"instances":[1,]}'),
     "error_refused": ("/v1/models/fail:predict", b"", b'{"instances":[1]}'),

@@ -1,9 +1,6 @@
 """Frames of a real client and a real server (brpc 1.17.0), and frames written by hand."""
 
-from collections.abc import Iterable
 from struct import pack
-
-from gateway.core.messages import Message
 
 REQUEST = bytes.fromhex(
     "50525043 00000061 00000039 0a29"
@@ -32,17 +29,3 @@ REPLY_META_1_6 = REPLY_META.removesuffix(OF_1_17)
 def joined(meta: bytes, payload: bytes = b"", magic: bytes = b"PRPC") -> bytes:
     """A frame."""
     return magic + pack("!II", len(meta) + len(payload), len(meta)) + meta + payload
-
-
-def arrived(data: bytes, *, received: float = 0.0) -> Message:
-    """A frame as the transport hands it over."""
-    return Message(parts=(data[:12], data[12:]), peer="192.0.2.1:4242", received=received)
-
-
-def written(message: Message) -> bytes:
-    return b"".join(message.parts)
-
-
-def pieces(data: bytes, places: Iterable[int]) -> list[bytes]:
-    ends = sorted({*places, len(data)})
-    return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]

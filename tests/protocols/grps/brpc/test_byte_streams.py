@@ -20,19 +20,9 @@ from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.frames import read_meta
 from gateway.protocols.grps.schema import RpcMeta
 from gateway.transports.tcp.packets import Packet, PacketReader
-from tests.protocols.grps.brpc.recorded import (
-    META,
-    NUMBER,
-    PAYLOAD,
-    REPLY,
-    REPLY_PAYLOAD,
-    REQUEST,
-    arrived,
-    joined,
-    pieces,
-    written,
-)
+from tests.protocols.grps.brpc.recorded import META, NUMBER, PAYLOAD, REPLY, REPLY_PAYLOAD, REQUEST, joined
 from tests.protocols.grps.brpc.test_client import inference
+from tests.protocols.grps.brpc.wire import arrived, pieces, written
 from tests.protocols.grps.protobuf.upb import GRPS
 
 STREAM = REQUEST + REPLY + joined(b"") + REQUEST
@@ -62,16 +52,9 @@ def frames(packets: list[Packet]) -> list[bytes]:
     return [bytes(header) + bytes(rest) for header, rest in packets]
 
 
-@pytest.mark.parametrize("data", [REQUEST, REPLY], ids=["request", "reply"])
-def test_a_frame_whole_byte_by_byte_and_with_a_tail(data: bytes) -> None:
-    assert frames(feed(reader(), [data])) == [data]
-    assert frames(feed(reader(), [bytes([byte]) for byte in data])) == [data]
-    with_tail = reader()
-    assert frames(feed(with_tail, [data + REQUEST[:30]])) == [data]
-    assert frames(feed(with_tail, [REQUEST[30:]])) == [REQUEST]
-
-
 @given(st.lists(st.integers(0, len(STREAM)), max_size=8), st.sampled_from([1, 12, 64, 4096]))
+@example([], 4096)
+@example(list(range(1, len(STREAM))), 4096)
 def test_frames_are_found_wherever_the_stream_is_cut(places: list[int], scratch: int) -> None:
     into = reader(scratch=scratch)
     assert frames(feed(into, pieces(STREAM, places))) == FRAMES

@@ -3,21 +3,9 @@
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.core.messages import Message
 from gateway.protocols.grps.brpc import frames
-from tests.protocols.grps.brpc.recorded import (
-    META,
-    META_1_6,
-    NUMBER,
-    PAYLOAD,
-    REPLY,
-    REPLY_META,
-    REPLY_PAYLOAD,
-    REQUEST,
-    arrived,
-    joined,
-    written,
-)
+from tests.protocols.grps.brpc.recorded import META, NUMBER, PAYLOAD, REPLY, REPLY_META, REPLY_PAYLOAD, REQUEST, joined
+from tests.protocols.grps.brpc.wire import arrived, written
 
 
 @pytest.mark.parametrize(("data", "meta", "payload"), [(REQUEST, META, PAYLOAD), (REPLY, REPLY_META, REPLY_PAYLOAD)])
@@ -48,28 +36,17 @@ def test_correlation_ids_are_exact_64_bits(number: int, field: str) -> None:
     assert frames.read_correlation_id(arrived(joined(bytes.fromhex(field)))) == number
 
 
-def test_a_frame_without_a_correlation_id_has_0() -> None:
-    assert frames.read_correlation_id(arrived(joined(b""))) == 0
-
-
-def ours() -> Message:
-    """A request as the codec writes it: everything but the correlation id."""
-    return frames.write_frame(META_1_6.removesuffix(bytes.fromhex("20 8280808060")), (PAYLOAD,))
-
-
-def test_a_request_of_ours_is_what_brpc_1_6_writes() -> None:
-    assert written(frames.with_correlation_id(ours(), NUMBER, None)) == joined(META_1_6, PAYLOAD)
-
-
 @pytest.mark.parametrize(
     ("seconds", "field"),
     [(0.5, "40 f403"), (2.0, "40 d00f"), (0.0001, "40 01"), (1e9, "40 ffffffff07")],
     ids=["half a second", "two seconds", "less than a millisecond", "more than an int32"],
 )
 def test_the_time_left_is_in_the_request_part(seconds: float, field: str) -> None:
-    retagged = frames.with_correlation_id(ours(), 7, seconds)
-    timeout = bytes.fromhex(field)
-    request = META[2 : 2 + 0x29] + timeout
+    names = META[2 : 2 + 0x29]
+    # as the codec writes it: everything but the correlation id
+    ours = frames.write_frame(b"\x0a\x29" + names + b"\x18\x00", (PAYLOAD,))
+    retagged = frames.with_correlation_id(ours, 7, seconds)
+    request = names + bytes.fromhex(field)
     assert written(retagged) == joined(b"\x0a" + bytes([len(request)]) + request + b"\x18\x00\x20\x07", PAYLOAD)
     meta = frames.read_meta(arrived(written(retagged)))
     assert (meta.request.method_name, meta.request.timeout_ms) == ("Predict", min(max(1, seconds * 1000), 2**31 - 1))
@@ -84,9 +61,8 @@ def test_the_attachment_comes_last() -> None:
     "field", ["2809", "28 ffffffff07", "28 ffffffffffffffffff01"], ids=["one more", "int32's last", "negative"]
 )
 def test_an_attachment_that_is_not_there_is_refused(field: str) -> None:
-    with pytest.raises(
-        DecodeError, match=r"attachment_size is -?\d+, but payload and attachment together have 8 bytes"
-    ):
+    told = r"attachment_size is -?\d+, but payload and attachment together have 8 bytes"
+    with pytest.raises(DecodeError, match=told):
         frames.read_frame(arrived(joined(META + bytes.fromhex(field), b"attached")))
 
 

@@ -1,6 +1,7 @@
 """Frames that pass unread between two sides of grps-brpc: which do, and what the server and the client get."""
 
 from struct import unpack_from
+from typing import Any
 
 import pytest
 
@@ -15,17 +16,8 @@ from gateway.protocols.grps.brpc import server
 from gateway.protocols.grps.brpc.meta import SERVICE
 from gateway.protocols.grps.errors import ModelFailure
 from gateway.protocols.grps.schema import RpcMeta
-from tests.protocols.grps.brpc.recorded import (
-    NUMBER,
-    PAYLOAD,
-    REPLY,
-    REPLY_META,
-    REPLY_PAYLOAD,
-    REQUEST,
-    arrived,
-    joined,
-    written,
-)
+from tests.protocols.grps.brpc.recorded import NUMBER, PAYLOAD, REPLY, REPLY_META, REPLY_PAYLOAD, REQUEST, joined
+from tests.protocols.grps.brpc.wire import arrived, written
 
 assert GRPS_BRPC.relay is not None
 RELAY: Relay = GRPS_BRPC.relay
@@ -46,31 +38,33 @@ def headed(frame: bytes, listener: ListenerSettings = LISTENER, received: float 
     return unread(arrived(frame, received=received), GRPS_BRPC, listener)
 
 
-def sent(frame: bytes) -> bytes:
+def passing(frame: bytes, listener: ListenerSettings = LISTENER, received: float = 0.0) -> Request:
+    """The request of a frame that passes."""
+    request = headed(frame, listener, received)
+    assert request is not None
+    return request
+
+
+def sent(frame: bytes) -> Message | None:
     """What the server gets, before the connector has numbered it."""
-    request = headed(frame)
-    assert request is not None
-    message = RELAY.request(arrived(frame), request, TARGET)
+    return RELAY.request(arrived(frame), passing(frame), TARGET)
+
+
+def replied(reply: bytes) -> Message | None:
+    return RELAY.reply(arrived(reply), passing(REQUEST), TARGET)
+
+
+def cut(message: Message | None) -> tuple[Any, bytes]:
+    """The meta of a frame that passed, and what is behind it."""
     assert message is not None
-    return written(message)
-
-
-def replied(reply: bytes, frame: bytes = REQUEST) -> Message | None:
-    request = headed(frame)
-    assert request is not None
-    return RELAY.reply(arrived(reply), request, TARGET)
-
-
-def cut(frame: bytes) -> tuple[object, bytes]:
-    """The meta of a frame, and what is behind it."""
+    frame = written(message)
     size, meta = unpack_from("!2I", frame, 4)
     assert size == len(frame) - 12
     return RpcMeta.FromString(frame[12 : 12 + meta]), frame[12 + meta :]
 
 
 def test_a_recorded_request_goes_on_behind_a_meta_of_the_gateway() -> None:
-    request = headed(REQUEST)
-    assert request is not None
+    request = passing(REQUEST)
     assert (request.operation, request.model, request.deadline) == (Operation.INFER, "twice-1.0.0", None)
     meta, payload = cut(sent(REQUEST))
     assert payload == PAYLOAD
@@ -86,9 +80,7 @@ def test_an_attachment_goes_on_and_what_is_meant_for_the_gateway_does_not() -> N
         user_fields={"for": b"me"},
     )
     frame = joined(meta, PAYLOAD + b"\0\xff12")
-    request = headed(frame, received=10.0)
-    assert request is not None
-    assert request.deadline == 10.25
+    assert passing(frame, received=10.0).deadline == 10.25
     meta_sent, payload = cut(sent(frame))
     assert payload == PAYLOAD + b"\0\xff12"
     names = {"service_name": SERVICE, "method_name": "Predict"}
@@ -126,33 +118,25 @@ def test_a_frame_of_which_only_the_meta_was_kept_does_not_pass() -> None:
 
 
 def test_of_several_models_the_last_one_counts_and_an_attachment_names_none() -> None:
-    request = headed(joined(asked(attachment_size=3), PAYLOAD + b"\x12\x01b" + b"\x12\x01c"))
-    assert request is not None
-    assert request.model == "b"
+    assert passing(joined(asked(attachment_size=3), PAYLOAD + b"\x12\x01b" + b"\x12\x01c")).model == "b"
 
 
 def test_the_model_of_a_listener_is_written_into_a_message_without_one() -> None:
     own = ListenerSettings("brpc", model="default")
     assert headed(joined(asked(), DATA), own) is None
-    assert headed(REQUEST, own) is not None
-    unnamed = headed(joined(asked(), DATA))
-    assert unnamed is not None
-    assert unnamed.model == ""
+    assert passing(REQUEST, own).model == "twice-1.0.0"
+    assert passing(joined(asked(), DATA)).model == ""
 
 
 def test_a_recorded_reply_goes_on_behind_a_meta_of_the_gateway() -> None:
-    reply = replied(REPLY)
-    assert reply is not None
-    meta, payload = cut(written(reply))
+    meta, payload = cut(replied(REPLY))
     assert payload == REPLY_PAYLOAD
     assert meta == RpcMeta(response={"error_code": 0}, compress_type=0, correlation_id=NUMBER)
 
 
 def test_a_reply_has_the_clients_number_and_the_servers_attachment() -> None:
     theirs = RpcMeta(response={}, correlation_id=1, attachment_size=3, user_fields={"a": b"b"}).SerializeToString()
-    reply = replied(joined(theirs, REPLY_PAYLOAD + b"end"))
-    assert reply is not None
-    meta, payload = cut(written(reply))
+    meta, payload = cut(replied(joined(theirs, REPLY_PAYLOAD + b"end")))
     assert payload == REPLY_PAYLOAD + b"end"
     assert meta == RpcMeta(response={"error_code": 0}, compress_type=0, correlation_id=NUMBER, attachment_size=3)
 
@@ -191,10 +175,9 @@ def test_an_error_in_the_message_is_raised_with_its_code_and_its_reason() -> Non
 
 
 def test_the_reply_with_an_error_has_the_clients_number() -> None:
-    request = headed(REQUEST)
-    assert request is not None
+    request = passing(REQUEST)
     error = ModelFailure(Reason.MODEL_ERROR, "bad", 422)
-    meta, payload = cut(written(GRPS_BRPC.encode_error(error, request, arrived(REQUEST))))
+    meta, payload = cut(GRPS_BRPC.encode_error(error, request, arrived(REQUEST)))
     assert payload == FAILURE
-    assert meta.correlation_id == NUMBER  # type: ignore[attr-defined]
+    assert meta.correlation_id == NUMBER
     assert server.correlation_of(request) == bytes.fromhex("20 8280808060")

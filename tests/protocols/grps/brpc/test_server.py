@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Callable
 from struct import pack
 
-import cramjam
 import pytest
 
 from gateway.core import exchange
@@ -22,19 +21,11 @@ from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.frames import read_frame, read_meta
 from gateway.protocols.grps.brpc.meta import SERVICE
 from gateway.protocols.grps.schema import RpcMeta
-from tests.protocols.grps.brpc.recorded import (
-    META,
-    META_1_6,
-    NUMBER,
-    PAYLOAD,
-    REPLY_META_1_6,
-    REPLY_PAYLOAD,
-    REQUEST,
-    arrived,
-    joined,
-    written,
-)
+from tests.protocols.grps.brpc.recorded import META, NUMBER, PAYLOAD, REPLY_META_1_6, REPLY_PAYLOAD, REQUEST, joined
 from tests.protocols.grps.brpc.test_client import FP32, ID, LISTENER, OK, ask, outputs_of, reported_error
+from tests.protocols.grps.brpc.test_compression import snappy
+from tests.protocols.grps.brpc.wire import arrived, written
+from tests.protocols.grps.values import CODES
 
 
 def decoded(data: bytes, listener: ListenerSettings = LISTENER, received: float = 0.0) -> Request:
@@ -49,9 +40,11 @@ def refused(data: bytes, listener: ListenerSettings = LISTENER) -> Message:
     return GRPS_BRPC.encode_error(as_gateway_error(failure.value), None, message)
 
 
-def doubled(request: Request) -> Response:
+def reply_to(request: Request) -> bytes:
+    """The reply with the doubled input."""
     [x] = request.inputs
-    return Response((tensor("x", x.array * FP32(2)),))
+    response = Response((tensor("x", x.array * FP32(2)),))
+    return written(GRPS_BRPC.encode_response(response, request, DEFAULT_TRANSLATE))
 
 
 # --- Requests and replies ---
@@ -59,60 +52,55 @@ def doubled(request: Request) -> Response:
 
 def test_the_recorded_request() -> None:
     request = decoded(REQUEST)
-    assert (request.operation, request.model, request.deadline, request.peer) == (
-        Operation.INFER,
-        "twice-1.0.0",
-        None,
-        "192.0.2.1:4242",
-    )
+    assert (request.operation, request.model) == (Operation.INFER, "twice-1.0.0")
+    assert (request.deadline, request.peer) == (None, "192.0.2.1:4242")
     [x] = request.inputs
     assert (x.name, x.datatype, x.shape, x.array.tolist()) == ("x", Datatype.FP32, (1, 3), [[1.0, 2.0, 3.0]])
 
 
 def test_the_reply_is_what_brpc_1_6_writes() -> None:
-    request = decoded(REQUEST)
-    reply = GRPS_BRPC.encode_response(doubled(request), request, DEFAULT_TRANSLATE)
-    assert written(reply) == joined(REPLY_META_1_6, REPLY_PAYLOAD)
+    assert reply_to(decoded(REQUEST)) == joined(REPLY_META_1_6, REPLY_PAYLOAD)
 
 
 @pytest.mark.parametrize("number", [0, 1, NUMBER, 2**53 + 1, 2**63 - 1, -1, -(2**63)])
 def test_a_reply_has_the_exact_correlation_id(number: int) -> None:
     request = decoded(joined(ask(correlation_id=number), PAYLOAD))
     for reply in (
-        GRPS_BRPC.encode_response(doubled(request), request, DEFAULT_TRANSLATE),
-        GRPS_BRPC.encode_error(refusal(Reason.MODEL_NOT_FOUND, "no"), request, arrived(REQUEST)),
-        refused(joined(ask(correlation_id=number, request={}))),
-        refused(joined(ask(correlation_id=number), b"\x32\0")),
+        reply_to(request),
+        written(GRPS_BRPC.encode_error(refusal(Reason.MODEL_NOT_FOUND, "no"), request, arrived(REQUEST))),
+        written(refused(joined(ask(correlation_id=number, request={})))),
+        written(refused(joined(ask(correlation_id=number), b"\x32\0"))),
     ):
-        assert read_meta(arrived(written(reply))).correlation_id == number
+        assert read_meta(arrived(reply)).correlation_id == number
 
 
 def test_a_request_without_a_correlation_id_is_answered_with_0() -> None:
-    request = decoded(joined(META_1_6.removesuffix(ID), PAYLOAD))
-    reply = GRPS_BRPC.encode_response(doubled(request), request, DEFAULT_TRANSLATE)
-    assert written(reply) == joined(REPLY_META_1_6.removesuffix(ID) + b"\x20\0", REPLY_PAYLOAD)
+    request = decoded(joined(META.replace(ID, b""), PAYLOAD))
+    assert reply_to(request) == joined(REPLY_META_1_6.removesuffix(ID) + b"\x20\0", REPLY_PAYLOAD)
 
 
-MORE: list[tuple[str, dict[str, object], bytes]] = [
-    ("log and trace ids", {"request": {"log_id": -5, "trace_id": 1, "span_id": 2, "parent_span_id": 3}}, b""),
-    ("request id", {"request": {"request_id": "r1"}}, b""),
-    ("authentication", {"authentication_data": b"\xffsecret"}, b""),
-    ("user fields", {"user_fields": {"tenant": "a"}}, b""),
-    ("attachment", {"attachment_size": 8}, b"attached"),
-    ("response part", {"response": {"error_code": 5}}, b""),
-]
+def fields(**more: object) -> bytes:
+    return bytes(RpcMeta(**more).SerializePartialToString())
 
 
-@pytest.mark.parametrize(("more", "attachment"), [each[1:] for each in MORE], ids=[each[0] for each in MORE])
-def test_what_is_read_and_ignored(more: dict[str, object], attachment: bytes) -> None:
-    meta = META + bytes(RpcMeta(**more).SerializePartialToString())
-    [x] = decoded(joined(meta, PAYLOAD + attachment)).inputs
-    assert x.array.tolist() == [[1.0, 2.0, 3.0]]
+MORE = {
+    "log and trace ids": fields(request={"log_id": -5, "trace_id": 1, "span_id": 2, "parent_span_id": 3}),
+    "request id": fields(request={"request_id": "r1"}),
+    "authentication": fields(authentication_data=b"\xffsecret"),
+    "user fields": fields(user_fields={"tenant": "a"}),
+    "attachment": fields(attachment_size=8),
+    "response part": fields(response={"error_code": 5}),
+    "unknown": bytes.fromhex("8a 06 03 616263"),
+    "chunk_info": bytes.fromhex("32 00"),
+    "stream": bytes.fromhex("42 02 0801"),
+}
 
 
-@pytest.mark.parametrize("field", ["8a 06 03 616263", "32 00", "42 02 0801"], ids=["unknown", "chunk_info", "stream"])
-def test_unknown_fields_of_the_meta_are_ignored(field: str) -> None:
-    assert decoded(joined(META + bytes.fromhex(field), PAYLOAD)).model == "twice-1.0.0"
+@pytest.mark.parametrize("name", MORE)
+def test_what_is_read_and_ignored(name: str) -> None:
+    request = decoded(joined(META + MORE[name], PAYLOAD + (b"attached" if name == "attachment" else b"")))
+    assert request.model == "twice-1.0.0"
+    assert request.inputs[0].array.tolist() == [[1.0, 2.0, 3.0]]
 
 
 def test_the_bare_name_of_the_service() -> None:
@@ -126,20 +114,12 @@ def test_the_time_a_client_waits_is_the_deadline() -> None:
     assert decoded(joined(ask(request={**request, "timeout_ms": -1}), PAYLOAD), received=100.0).deadline is None
 
 
-CODINGS: dict[int, Callable[[bytes], bytes]] = {
-    1: lambda payload: bytes(cramjam.snappy.compress_raw(payload)),
-    2: gzip.compress,
-    3: zlib.compress,
-}
-
-
-@pytest.mark.parametrize("coding", CODINGS)
-def test_compressed_requests_and_replies(coding: int) -> None:
-    request = decoded(joined(ask(compress_type=coding), CODINGS[coding](PAYLOAD)))
+@pytest.mark.parametrize(("coding", "compress"), [(1, snappy), (2, gzip.compress), (3, zlib.compress)])
+def test_compressed_requests_and_replies(coding: int, compress: Callable[[bytes], bytes]) -> None:
+    request = decoded(joined(ask(compress_type=coding), compress(PAYLOAD)))
     assert request.inputs[0].array.tolist() == [[1.0, 2.0, 3.0]]
-    reply = GRPS_BRPC.encode_response(doubled(request), request, DEFAULT_TRANSLATE)
-    assert written(reply) == joined(REPLY_META_1_6, REPLY_PAYLOAD)  # never compressed
-    packed = joined(REPLY_META_1_6 + bytes([0x18, coding]), CODINGS[coding](REPLY_PAYLOAD))
+    assert reply_to(request) == joined(REPLY_META_1_6, REPLY_PAYLOAD)  # never compressed
+    packed = joined(REPLY_META_1_6 + bytes([0x18, coding]), compress(REPLY_PAYLOAD))
     assert outputs_of(packed) == [[[2.0, 4.0, 6.0]]]
 
 
@@ -149,8 +129,7 @@ def test_a_request_in_json_is_answered_in_protobuf(content_type: int) -> None:
     payload = json.dumps({"model": "twice-1.0.0", "gtensors": {"tensors": tensors}}).encode()
     request = decoded(joined(ask(content_type=content_type), payload))
     assert request.model == "twice-1.0.0"
-    reply = GRPS_BRPC.encode_response(doubled(request), request, DEFAULT_TRANSLATE)
-    assert written(reply) == joined(REPLY_META_1_6, REPLY_PAYLOAD)
+    assert reply_to(request) == joined(REPLY_META_1_6, REPLY_PAYLOAD)
 
 
 @pytest.mark.parametrize(
@@ -241,21 +220,7 @@ def test_errors_of_a_message_that_could_be_read_are_in_a_message() -> None:
     assert b"ndarray holds its numbers in JSON only" in bytes(reply.payload)
 
 
-@pytest.mark.parametrize(
-    ("reason", "code"),
-    [
-        (Reason.INVALID_INPUT, 400),
-        (Reason.UNAUTHENTICATED, 401),
-        (Reason.MODEL_NOT_FOUND, 404),
-        (Reason.TOO_LARGE, 413),
-        (Reason.OVERLOADED, 429),
-        (Reason.UNSUPPORTED, 501),
-        (Reason.INVALID_OUTPUT, 502),
-        (Reason.MODEL_ERROR, 500),
-        (Reason.UNREACHABLE, 503),
-        (Reason.TIMEOUT, 504),
-    ],
-)
+@pytest.mark.parametrize(("reason", "code"), CODES.items())
 def test_the_error_of_a_request_is_in_the_body_and_finds_its_way_back(reason: Reason, code: int) -> None:
     reply = GRPS_BRPC.encode_error(refusal(reason, "why"), decoded(REQUEST), arrived(REQUEST))
     frame = read_frame(arrived(written(reply)))

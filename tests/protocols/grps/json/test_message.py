@@ -15,7 +15,7 @@ from gateway.protocols.grps import gmap
 from gateway.protocols.grps.json.message import read_message, write_message
 from gateway.protocols.grps.payload import str_data
 from gateway.protocols.grps.schema import FAILURE, SUCCESS, GrpsMessage, GrpsStatus, Payload
-from tests.protocols.grps.protobuf.upb import GRPS
+from tests.protocols.grps.protobuf.upb import GRPS, comparable
 from tests.protocols.grps.values import numbers, texts
 
 LIMITS = Limits()
@@ -29,9 +29,7 @@ def one(text: str) -> Tensor:
 
 
 def same(found: GrpsMessage, expected: GrpsMessage) -> bool:
-    plain = [replace(each, data=bytes(each.data)) for each in found.tensors]
-    wanted = [replace(each, data=bytes(each.data)) for each in expected.tensors]
-    return plain == wanted and replace(found, tensors=()) == replace(expected, tensors=())
+    return comparable(found) == comparable(expected)
 
 
 # --- Both ways ---
@@ -49,10 +47,7 @@ TABLE = {
     '{"gtensors":{"tensors":[{"name":"in1","dtype":"DT_INT32","shape":[3,2],"flat_int32":[1,2,3,4,5,-6]},'
     '{"dtype":"DT_FLOAT64","shape":[2],"flat_float64":[0.1,1e+300]}]}}': GrpsMessage(
         payload=Payload.GTENSORS,
-        tensors=(
-            tensor("in1", np.array([[1, 2], [3, 4], [5, -6]], np.int32)),
-            numbers("", Datatype.FP64, 0.1, 1e300),
-        ),
+        tensors=(tensor("in1", np.array([[1, 2], [3, 4], [5, -6]], np.int32)), numbers("", Datatype.FP64, 0.1, 1e300)),
     ),
     # every reader gets the number that the float is: 6.2 in 32 bits, 0.1 in 16
     '{"gtensors":{"tensors":[{"name":"a","dtype":"DT_FLOAT32","shape":[1],"flat_float32":[6.199999809265137]},'
@@ -262,10 +257,7 @@ def test_null_is_absent() -> None:
 @pytest.mark.parametrize(
     ("members", "expected"),
     [
-        (
-            '"name": "x", "dtype": "DT_FLOAT64", "shape": [1], "flat_floats": [1]',
-            "'x': there is no member 'flat_floats'",
-        ),
+        ('"name": "x", "dtype": 8, "shape": [1], "flat_floats": [1]', "'x': there is no member 'flat_floats'"),
         (
             '"name": "x", "dtype": 7, "shape": [1], "flatFloat": [1]',
             "input 'x': there is no member 'flatFloat', expected",
@@ -370,18 +362,14 @@ def test_invalid_messages(text: str, expected: str) -> None:
 
 
 def test_tensors_stay_within_the_limit() -> None:
-    text = b'{"gtensors":{"tensors":[{"dtype":"DT_FLOAT64","shape":[100],"flat_float64":[%b]}]}}' % b",".join(
-        [b"0"] * 100
-    )
+    zeros = b",".join([b"0"] * 100)
+    text = b'{"gtensors":{"tensors":[{"dtype":"DT_FLOAT64","shape":[100],"flat_float64":[%b]}]}}' % zeros
     with pytest.raises(GatewayError, match=r"takes 800 bytes, limits\.message is 799") as refused:
         read_message(text, "input", Limits(message=799))
     assert refused.value.reason is Reason.TOO_LARGE
 
 
-@pytest.mark.parametrize(
-    ("nan", "written"),
-    [("literal", b"NaN"), ("null", b"null"), ("string", b'"NaN"')],
-)
+@pytest.mark.parametrize(("nan", "written"), [("literal", b"NaN"), ("null", b"null"), ("string", b'"NaN"')])
 def test_what_is_not_finite_is_written_as_the_route_says(nan: str, written: bytes) -> None:
     vector = GrpsMessage(payload=Payload.GTENSORS, tensors=(numbers("y", Datatype.FP64, np.nan),))
     assert b'"flat_float64":[%b]' % written in b"".join(write_message(vector, "output", nan))

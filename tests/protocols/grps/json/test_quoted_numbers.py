@@ -32,12 +32,9 @@ def test_only_numbers_lose_their_quotes(monkeypatch: pytest.MonkeyPatch, step: i
     monkeypatch.setattr(message, "_SMALL", step)
     monkeypatch.setattr(message, "_STEP", step)
     body = BODY % (TEXTS, TEXTS, INTEGERS, WORDS, OTHERS, ROWS)
-    integers, numbers, others = (
-        without(INTEGERS, b"12", b"-3", b"4"),
-        without(WORDS, *NOT_FINITE),
-        without(OTHERS, b"NaN"),
-    )
-    assert unquote(body) == BODY % (TEXTS, TEXTS, integers, numbers, others, without(ROWS, *NOT_FINITE))
+    integers, others = without(INTEGERS, b"12", b"-3", b"4"), without(OTHERS, b"NaN")
+    words, rows = without(WORDS, *NOT_FINITE), without(ROWS, *NOT_FINITE)
+    assert unquote(body) == BODY % (TEXTS, TEXTS, integers, words, others, rows)
 
 
 def test_a_list_with_a_long_string_keeps_its_quotes() -> None:

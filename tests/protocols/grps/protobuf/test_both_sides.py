@@ -4,8 +4,6 @@ from struct import pack
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
@@ -136,28 +134,3 @@ def test_lists_of_large_messages_are_views_of_them() -> None:
     for size in (10, 100_000):
         [x, _] = asked(written(*[1.5] * size)).inputs
         assert isinstance(x.data, memoryview) == (size > 10)
-
-
-TENSORS = st.lists(
-    st.tuples(st.text(max_size=3), st.sampled_from([7, 8, 4, 9]), st.lists(st.floats(width=32), max_size=4)), max_size=3
-)
-
-
-@given(TENSORS, st.text(max_size=20))
-def test_bytes_out_equal_bytes_in(tensors: list[tuple[str, int, list[float]]], model: str) -> None:
-    message = GrpsMessage(model=model)
-    message.gtensors.SetInParent()
-    for name, dtype, values in tensors:
-        entry = message.gtensors.tensors.add(name=name, dtype=dtype, shape=[len(values)])
-        if dtype == 9:
-            entry.flat_string.extend(map(str, values))
-        elif dtype == 4:
-            entry.flat_int32.extend(range(len(values)))
-        else:
-            getattr(entry, "flat_float32" if dtype == 7 else "flat_float64").extend(values)
-    body: bytes = message.SerializeToString()
-    try:
-        request = asked(body)
-    except DecodeError:
-        return  # two of one name
-    assert sent(request) == body

@@ -104,9 +104,8 @@ def test_the_floats_of_a_large_message_stay_where_they_are_both_ways() -> None:
     assert isinstance(found.data, memoryview)
     assert found.data.obj is wire
     assert bytes(found.data) == SIGNALLING * 2**15
-    assert any(
-        part is found.data for part in write_message(GrpsMessage(payload=Payload.GTENSORS, tensors=(found, found)))
-    )
+    parts = write_message(GrpsMessage(payload=Payload.GTENSORS, tensors=(found, found)))
+    assert any(part is found.data for part in parts)
 
 
 def test_several_tensors_without_names() -> None:

@@ -14,12 +14,7 @@ from tests.limits import examples
 from tests.protocols.grps.protobuf.upb import DATA, GRPS, TEXTS, comparable, written
 
 STATUSES = st.none() | st.builds(GrpsStatus, st.integers(-(2**31), 2**31 - 1), TEXTS, st.sampled_from([0, 1, 2]))
-MESSAGES = st.builds(
-    lambda model, status, data: GrpsMessage(model, status, *data),
-    TEXTS,
-    STATUSES,
-    DATA,
-)
+MESSAGES = st.builds(lambda model, status, data: GrpsMessage(model, status, *data), TEXTS, STATUSES, DATA)
 SLOW = settings(max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 

@@ -40,10 +40,7 @@ EXAMPLES = [
     # and every other member
     ("", GrpsMessage()),
     ("0a00", GrpsMessage(status=GrpsStatus())),
-    (
-        "0a13 08f703 120c 4e6f7420666f756e642e2121 1802",
-        GrpsMessage(status=GrpsStatus(503, "Not found.!!", FAILURE)),
-    ),
+    ("0a13 08f703 120c 4e6f7420666f756e642e2121 1802", GrpsMessage(status=GrpsStatus(503, "Not found.!!", FAILURE))),
     ("0a0b 08ffffffffffffffffff01", GrpsMessage(status=GrpsStatus(-1))),
     ("1a00", GrpsMessage(payload=Payload.BIN_DATA, tensors=(bytes_tensor(b""),))),
     ("1a02 ff00", GrpsMessage(payload=Payload.BIN_DATA, tensors=(bytes_tensor(b"\xff\x00"),))),

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from gateway.core.datatypes import Datatype
+from gateway.core.frozen import replace
 from gateway.core.protobuf.schema import Schema
 from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.grps.gmap import MAPS
@@ -19,11 +20,8 @@ def written(message: GrpsMessage) -> Any:
     made = GRPS(model=message.model)
     if message.status is not None:
         made.status.SetInParent()
-        made.status.code, made.status.msg, made.status.status = (
-            message.status.code,
-            message.status.text,
-            message.status.flag,
-        )
+        told = message.status
+        made.status.code, made.status.msg, made.status.status = told.code, told.text, told.flag
     if message.payload is not None:
         _WRITERS[message.payload](made, message.tensors)
     return made
@@ -84,14 +82,9 @@ def _arrays(draw: st.DrawFn, shape: st.SearchStrategy[tuple[int, ...]], datatype
     if datatype is Datatype.BYTES:
         made = draw(arrays.arrays(object, shape, elements=TEXTS.map(str.encode), fill=st.nothing()))
     else:
-        made = draw(
-            arrays.arrays(datatype.dtype, shape, elements={"allow_nan": False} if made_of_floats(datatype) else {})
-        )
+        elements = {"allow_nan": False} if datatype.dtype.kind == "f" else {}
+        made = draw(arrays.arrays(datatype.dtype, shape, elements=elements))
     return tensor(name, made, datatype)
-
-
-def made_of_floats(datatype: Datatype) -> bool:
-    return datatype.dtype.kind == "f"
 
 
 _SHAPES = arrays.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=6)
@@ -120,5 +113,5 @@ DATA = st.one_of(
 
 def comparable(message: GrpsMessage) -> tuple[object, ...]:
     """All of `message` as values that compare."""
-    tensors = [(each.name, each.datatype, each.shape, bytes(each.data), each.content_type) for each in message.tensors]
+    tensors = [replace(each, data=bytes(each.data)) for each in message.tensors]
     return message.model, message.status, message.payload, tensors

@@ -14,11 +14,7 @@ from gateway.protocols.grps import GRPS_REST
 from tests.protocols.grps.rest.wire import LISTENER
 
 STATISTICS = Measurements(
-    (
-        Series(Metric.REQUESTS, (0, 2.5, 3)),
-        Series(Metric.LATENCY_PERCENTILES, (1.0, 2.0)),
-        Series(Metric.FAILED, ()),
-    )
+    (Series(Metric.REQUESTS, (0, 2.5, 3)), Series(Metric.LATENCY_PERCENTILES, (1.0, 2.0)), Series(Metric.FAILED, ()))
 )
 
 

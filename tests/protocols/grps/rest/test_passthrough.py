@@ -9,17 +9,11 @@ from gateway.core.requests import DEFAULT_TRANSLATE, Response
 from gateway.protocols.grps import GRPS_REST, PASSTHROUGH
 from tests.protocols.grps.rest.wire import LISTENER, TARGET
 
+FORWARDED = ((b"content-type", b"application/json; charset=utf-8"), (b"accept", b"text/event-stream"))
 CALL = Message(
     "POST",
     "/v1/chat/completions",
-    Headers(
-        (
-            (b"host", b"gateway"),
-            (b"authorization", b"Bearer secret"),
-            (b"content-type", b"application/json; charset=utf-8"),
-            (b"accept", b"text/event-stream"),
-        )
-    ),
+    Headers(((b"host", b"gateway"), (b"authorization", b"Bearer secret"), *FORWARDED)),
     (b'{"stream": true, \xff', b"}"),
     query="model=m-1&x=%20",
     deadline=5.0,
@@ -30,16 +24,8 @@ def test_a_request_goes_out_as_it_came_without_credentials() -> None:
     request = decoded(CALL, PASSTHROUGH, LISTENER)
     assert (request.operation, request.model, request.deadline) == (Operation.STREAM, "m-1", 5.0)
     message = PASSTHROUGH.encode_request(request, TARGET)
-    assert (message.method, message.path, message.query, message.parts) == (
-        "POST",
-        "/v1/chat/completions",
-        "model=m-1&x=%20",
-        CALL.parts,
-    )
-    assert list(message.headers) == [
-        ("content-type", "application/json; charset=utf-8"),
-        ("accept", "text/event-stream"),
-    ]
+    assert (message.method, message.path, message.query) == ("POST", "/v1/chat/completions", "model=m-1&x=%20")
+    assert (message.headers, message.parts) == (Headers(FORWARDED), CALL.parts)
     assert decoded(Message("GET", "/x"), PASSTHROUGH, ListenerSettings(model="own")).model == "own"
 
 

@@ -6,23 +6,20 @@ import json
 import pytest
 
 from gateway.config import ConfigError
-from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
-from gateway.core.messages import Headers, Message
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, SettingError
 from gateway.core.requests import DEFAULT_TRANSLATE, Response
 from gateway.protocols.grps import GRPS_REST
-from tests.protocols.grps.rest.wire import JSON, LISTENER, OCTETS, PREDICT, TARGET, call
-from tests.protocols.grps.values import inference, numbers, texts
+from tests.protocols.grps.rest.wire import JSON, LISTENER, OCTETS, PREDICT, TARGET, X_JSON, X, call, with_header
+from tests.protocols.grps.values import inference, texts
 from tests.running_gateway import config_of, reference, running_gateway
 from tests.tls.running import at, connected
 
-X = numbers("x", Datatype.FP32, 1, 2)
-X_JSON = b'{"gtensors":{"tensors":[{"name":"x","dtype":"DT_FLOAT32","shape":[2],"flat_float32":[1.0,2.0]}]}}'
-STR = b'{"str_data":"a"}'
+STR, MEMBER = b'{"str_data":"a"}', b'{"streaming":true,"str_data":"a"}'
 
 
 def controlled(mode: str = "", key: str = "", content_type: str = "") -> Protocol:
@@ -36,23 +33,27 @@ def wants_stream(protocol: Protocol, message: Message) -> bool:
     return by_head or (form.body_wants_stream is not None and form.body_wants_stream(message))
 
 
-def asking(query: str = "", header: tuple[bytes, bytes] | None = None, body: bytes = STR) -> Message:
+def asking(query: str = "", header: tuple[str, str] | None = None, body: bytes = STR) -> Message:
     message = call(body, query=query)
-    return message if header is None else replace(message, headers=Headers((*message.headers.raw, header)))
+    return message if header is None else with_header(message, *header)
 
 
 # --- Facing clients ---
 
 ASKED = [
     ("", "", asking("streaming=true")),
-    ("", "", asking(header=(b"streaming", b"true"))),
+    ("", "", asking("streaming=True")),
+    ("", "", asking("model=m&streaming=TRUE")),
+    ("", "", asking(header=("streaming", "true"))),
+    ("", "", asking(header=("streaming", "True"))),
+    ("", "", asking("streaming=true", body=MEMBER)),
     ("", "go", asking("go=TRUE")),
-    ("", "go", asking(header=(b"go", b"true"))),
+    ("", "go", asking(header=("go", "true"))),
     ("query", "", asking("model=m&streaming=True")),
     ("query", "go", asking("g%6F=true")),
-    ("header", "", asking(header=(b"streaming", b"true"))),
-    ("header", "X-Stream", asking(header=(b"x-stream", b"TRUE"))),
-    ("body", "", asking(body=b'{"streaming":true,"str_data":"a"}')),
+    ("header", "", asking(header=("streaming", "true"))),
+    ("header", "X-Stream", asking(header=("x-stream", "TRUE"))),
+    ("body", "", asking(body=MEMBER)),
     ("body", "stream", asking(body=b'{"str_data":"a", "stream" : true }')),
 ]
 
@@ -67,11 +68,15 @@ def test_a_listener_is_asked_for_a_stream(mode: str, key: str, message: Message)
 
 
 NOT_ASKED = [
+    ("", "", asking()),
+    ("", "", asking("streaming=false")),
+    ("", "", asking(header=("streaming", "false"))),
+    ("", "", asking(body=b'{"streaming":false,"str_data":"a"}')),
     ("query", "", asking("streaming=false")),
     ("query", "go", asking("streaming=true")),
-    ("query", "", asking(header=(b"streaming", b"maybe"))),
-    ("header", "go", asking(header=(b"streaming", b"true"))),
-    ("header", "", asking(header=(b"streaming", b"false"))),
+    ("query", "", asking(header=("streaming", "maybe"))),
+    ("header", "go", asking(header=("streaming", "true"))),
+    ("header", "", asking(header=("streaming", "false"))),
     ("body", "stream", asking(body=b'{"stream":false,"str_data":"a"}')),
     ("body", "stream", asking(body=b'{"stream":null,"str_data":"a"}')),
     ("body", "stream", asking()),
@@ -87,11 +92,18 @@ def test_a_listener_is_not_asked_for_a_stream(mode: str, key: str, message: Mess
 
 
 REFUSED = [
+    # ignored, they would be answered with something else than was asked for
+    *[
+        ("", "", asking(query), f"in the query is '{word}', expected true or false")
+        for query, word in {"streaming=1": 1, "streaming=yes": "yes", "streaming=": "", "streaming": ""}.items()
+    ],
+    ("", "", asking(header=("streaming", "maybe")), "the header streaming is 'maybe', expected true or false"),
+    ("", "", asking(body=MEMBER), "use streaming=true in the query or a header streaming: true"),
     ("header", "go", asking("go=true"), "go in the query does not ask for a stream here: ask with a header go: true"),
     ("body", "go", asking("go=true"), 'go in the query does not ask .* a member "go": true in the JSON body'),
-    ("query", "go", asking(header=(b"go", b"true")), "go in the header does not ask .*: ask with go=true in the query"),
-    ("body", "go", asking(header=(b"go", b"true")), "go in the header does not ask"),
-    ("header", "go", asking(header=(b"go", b"yes")), "the header go is 'yes', expected true or false"),
+    ("query", "go", asking(header=("go", "true")), "go in the header does not ask .*: ask with go=true in the query"),
+    ("body", "go", asking(header=("go", "true")), "go in the header does not ask"),
+    ("header", "go", asking(header=("go", "yes")), "the header go is 'yes', expected true or false"),
     ("query", "go", asking(body=b'{"go":true,"str_data":"a"}'), "member 'go' does not request .*; use go=true in the"),
     ("body", "go", asking(body=b'{"go":1,"str_data":"a"}'), "member 'go' does not request a stream"),
     ("body", "go", asking(body=b'{"go":"true","str_data":"a"}'), "member 'go' does not request a stream"),
@@ -129,19 +141,19 @@ def test_a_stream_has_the_type_of_the_listener(content_type: str, expected: str)
 # --- Facing backends ---
 
 SENT = [
-    ("", "", "streaming=true", b"", X_JSON),
-    ("query", "go", "go=true", b"", X_JSON),
-    ("header", "X-Stream", "", b"x-stream", X_JSON),
-    ("body", "go", "", b"", b'{"go":true,' + X_JSON[1:]),
+    ("", "", "streaming=true", "", X_JSON),
+    ("query", "go", "go=true", "", X_JSON),
+    ("header", "X-Stream", "", "x-stream", X_JSON),
+    ("body", "go", "", "", b'{"go":true,' + X_JSON[1:]),
 ]
 
 
 @pytest.mark.parametrize(("mode", "key", "query", "header", "body"), SENT)
-def test_a_backend_is_asked_for_a_stream(mode: str, key: str, query: str, header: bytes, body: bytes) -> None:
+def test_a_backend_is_asked_for_a_stream(mode: str, key: str, query: str, header: str, body: bytes) -> None:
     request = replace(inference(X, model=""), operation=Operation.STREAM)
     message = controlled(mode, key).encode_request(request, TARGET)
-    fields = [(b"content-type", JSON.encode()), *([(header, b"true")] if header else [])]
-    assert (message.path, message.query, list(message.headers.raw)) == (PREDICT, query, fields)
+    fields = [("content-type", JSON), *([(header, "true")] if header else [])]
+    assert (message.path, message.query, list(message.headers)) == (PREDICT, query, fields)
     assert b"".join(map(bytes, message.parts)) == body
 
 
@@ -204,11 +216,7 @@ listeners:
 backends: {{behind: {{protocol: grps-rest, endpoints: ["{address}"]{backend}}}}}
 routes: [{{match: {{}}, backend: behind}}]
 """
-MODES = {
-    "query": ("?go=true", "", ""),
-    "header": ("", "Go: true\r\n", ""),
-    "body": ("", "", '"go":true,'),
-}
+MODES = {"query": ("?go=true", "", ""), "header": ("", "Go: true\r\n", ""), "body": ("", "", '"go":true,')}
 DOUBLES = (
     '{%s"model":"double","gtensors":{"tensors":[{"name":"x",'
     '"dtype":"DT_FLOAT64","shape":[1,2],"flat_float64":[1,2.50]}]}}'

@@ -6,31 +6,17 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status
 from gateway.core.frozen import replace
 from gateway.core.models import ServerInfo
-from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.requests import Request, RequestedOutput
 from gateway.core.tensors import Parameters, ParameterValue, Tensor
 from gateway.protocols.v2 import V2_GRPC
 from gateway.protocols.v2.grpc import metadata
-from tests.protocols.v2.grpc.wire import (
-    HALF,
-    INFER,
-    INT64_MIN,
-    KSERVE,
-    MLSERVER,
-    STREAM,
-    TARGET,
-    TRITON,
-    UINT64_MAX,
-    decode,
-    field,
-    infer,
-    parameter,
-    tensor,
-    values,
-)
+from tests.protocols.v2.grpc.by_hand import HALF, INT64_MIN, UINT64_MAX, field, parameter, tensor
+from tests.protocols.v2.grpc.wire import INFER, KSERVE, MLSERVER, TARGET, TRITON, decode, infer, values
 
 X = Tensor("x", Datatype.INT16, (1, 2), b"\x01\x00\xff\xff", parameters={"k": 7})
+X_HEAD, EMPTY_HEAD = tensor("x", "INT16", 1, 2, more=parameter(4, "k", field(2, 7))), tensor("e", "FP64", 0)
 PLAIN = replace(TARGET, flavor="plain")
 EMPTY = Tensor("e", Datatype.FP64, (0,), b"")
 LARGE = Tensor("l", Datatype.FP64, (4096,), bytes(2**15))
@@ -47,22 +33,9 @@ def test_writes_large_inputs_raw_without_joining_them() -> None:
 def test_writes_inputs_raw() -> None:
     request = Request(Operation.INFER, "m", "2", "42", (EMPTY, X, EMPTY), (RequestedOutput("z"),))
     written = V2_GRPC.encode_request(request, TARGET)
-    head = (
-        field(1, "m")
-        + field(2, "2")
-        + field(3, "42")
-        + tensor("e", "FP64", 0)
-        + tensor("x", "INT16", 1, 2, more=parameter(4, "k", field(2, 7)))
-        + tensor("e", "FP64", 0)
-        + field(6, field(1, "z"))
-    )
+    head = field(1, "m") + field(2, "2") + field(3, "42") + EMPTY_HEAD + X_HEAD + EMPTY_HEAD + field(6, field(1, "z"))
     assert written.parts == (head + b"\x3a\x00\x3a\x04" + X.data + b"\x3a\x00",)
     assert (written.path, written.pattern, written.method, list(written.headers)) == (INFER, INFER, "", [])
-
-
-def test_stream_requests_use_model_stream_infer() -> None:
-    written = V2_GRPC.encode_request(Request(Operation.STREAM, "m"), TARGET)
-    assert (written.path, written.body) == (STREAM, field(1, "m"))
 
 
 @pytest.mark.parametrize(
@@ -90,9 +63,8 @@ def test_parameters_that_the_server_would_lose_are_refused(target: Target, given
         Request(Operation.INFER, inputs=(Tensor("x", Datatype.FP64, (0,), b"", parameters=lost),)),
         Request(Operation.INFER, outputs=(RequestedOutput("y", lost),)),
     ):
-        with pytest.raises(
-            GatewayError, match=r"parameter 'p' is .*, for which not every server has a field over gRPC"
-        ) as raised:
+        lost_over_grpc = r"parameter 'p' is .*, for which not every server has a field over gRPC"
+        with pytest.raises(GatewayError, match=lost_over_grpc) as raised:
             V2_GRPC.encode_request(request, target)
         assert raised.value.status is Status.INVALID_ARGUMENT
 
@@ -160,21 +132,12 @@ def test_refuses_strings_that_are_not_utf8(request_: Request) -> None:
     assert raised.value.status is Status.INVALID_ARGUMENT
 
 
-@pytest.mark.parametrize("operation", DERIVATIVES)
-def test_derivatives_are_unsupported(operation: Operation) -> None:
-    with pytest.raises(GatewayError, match=operation.value) as raised:
-        V2_GRPC.encode_request(Request(operation, "m"), TARGET)
-    assert raised.value.status is Status.UNIMPLEMENTED
-
-
 def test_a_parameter_beyond_64_bits_is_refused_by_name() -> None:
     with pytest.raises(GatewayError, match="parameter 'n' is an integer beyond 64 bits, which gRPC cannot carry"):
         V2_GRPC.encode_request(Request(Operation.INFER, "m", parameters={"n": 2**64}), TRITON)
 
 
 CLIENT = infer(field(1, "m") + field(3, "42"))
-
-
 HEAD = field(1, "m") + field(2, "1") + field(3, str(CLIENT.id))
 
 

@@ -1,13 +1,11 @@
 """Inference messages beside protobuf's own library: what is read of any bytes, and what is written."""
 
-import struct
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, WrongReplyError
+from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.requests import Request
 from gateway.protocols.v2 import V2_GRPC
@@ -32,17 +30,6 @@ def test_a_reply_has_the_names_and_the_id_of_the_request() -> None:
         body = b"".join(V2_GRPC.encode_response(response, asked, AS_IS).parts)
         told = schema.ModelInferResponse.FromString(body)
         assert (told.id, told.model_name, told.model_version) == (asked.id, asked.model, asked.version or "1")
-
-
-def test_the_id_of_another_request_is_refused() -> None:
-    with pytest.raises(WrongReplyError):
-        decode(reply_body(id="b"), infer(request_body(id="a")))
-
-
-def test_a_datatype_that_a_flavor_lacks_is_sent_as_a_wider_one() -> None:
-    request = infer(request_body(RAW[:4], datatype="BF16"))
-    assert b"BF16" in written(request)
-    assert b"FP32" in b"".join(V2_GRPC.encode_request(request, replace(TRITON, flavor="kserve")).parts)
 
 
 HEAD = request_body()[: -len(RAW) - 2]
@@ -111,27 +98,17 @@ def test_a_change_of_any_byte_is_read_as_the_library_reads_it() -> None:
             except DecodeError:
                 continue
             expected = schema.ModelInferRequest.FromString(changed)
-            assert (found.model, found.version, found.id or "") == (
-                expected.model_name,
-                expected.model_version,
-                expected.id,
-            )
-            assert [(each.name, list(each.shape), bytes(each.data)) for each in found.inputs] == [
-                (each.name, list(each.shape), raw)
-                for each, raw in zip(expected.inputs, expected.raw_input_contents, strict=True)
+            assert (found.model, found.version) == (expected.model_name, expected.model_version)
+            assert (found.id or "") == expected.id
+            assert [(each.name, list(each.shape)) for each in found.inputs] == [
+                (each.name, list(each.shape)) for each in expected.inputs
             ]
+            assert [bytes(each.data) for each in found.inputs] == list(expected.raw_input_contents)
 
 
 def test_groups_are_refused() -> None:
     with pytest.raises(DecodeError, match="wire type 3"):
         infer(request_body() + GROUP)
-
-
-def test_a_negative_dimension_is_refused() -> None:
-    message = schema.ModelInferRequest()
-    message.inputs.add(name="x", datatype="FP32", shape=[-1])
-    with pytest.raises(DecodeError, match="at least 0, not -1"):
-        infer(message.SerializeToString())
 
 
 def test_each_message_is_looked_at_by_itself() -> None:
@@ -190,11 +167,6 @@ def test_bytes_out_equal_bytes_in(
     assert [each.name for each in request.outputs] == outputs
     assert (request.model, request.version, request.id or "") == ("m", version, id)
     assert written(request) == body
-
-
-def test_numbers_survive_with_all_their_bits() -> None:
-    bits = struct.pack("<2I", 0x7F800001, 0xFFC00000)  # a signalling and a negative NaN
-    assert written(infer(request_body(bits))) == request_body(bits)
 
 
 def test_a_request_without_anything_is_written_as_the_library_writes_it() -> None:

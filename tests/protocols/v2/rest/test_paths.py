@@ -10,26 +10,10 @@ TRITON = Target("models", "127.0.0.1:8000", flavor="triton")
 PLAIN = Target("models", "127.0.0.1:8000")
 
 
-@pytest.mark.parametrize("name", ["", ".", ".."])
-def test_a_name_that_would_leave_the_path_is_refused(name: str) -> None:
+@pytest.mark.parametrize(("name", "version"), [("", ""), (".", ""), ("..", ""), ("m", "."), ("m", "..")])
+def test_a_name_or_version_that_would_leave_the_path_is_refused(name: str, version: str) -> None:
     with pytest.raises(GatewayError, match="has no URL"):
-        backend_path(Request(Operation.INFER, name), PLAIN, "/infer")
-
-
-@pytest.mark.parametrize("version", [".", ".."])
-def test_a_version_that_would_leave_the_path_is_refused(version: str) -> None:
-    with pytest.raises(GatewayError, match="has no URL"):
-        backend_path(Request(Operation.INFER, "m", version), PLAIN, "/infer")
-
-
-def test_a_name_is_one_path_segment() -> None:
-    path = backend_path(Request(Operation.INFER, "a/..b?c#d%2F e\r\n"), PLAIN, "/infer")
-    assert path == "/v2/models/a%2F..b%3Fc%23d%252F%20e%0D%0A/infer"
-
-
-def test_a_lone_surrogate_is_refused() -> None:
-    with pytest.raises(GatewayError, match="not UTF-8"):
-        backend_path(Request(Operation.INFER, "\ud800"), PLAIN, "/infer")
+        backend_path(Request(Operation.INFER, name, version), PLAIN, "/infer")
 
 
 @pytest.mark.parametrize("version", ["v10", "1.0", "²", "-1"])

@@ -7,10 +7,10 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
-from gateway.core.protocol import Target
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import tensor
 from gateway.protocols.v2 import V2_REST
+from tests.protocols.v2.rest.recorded import target
 from tests.protocols.v2.rest.test_generate import decode_body, message
 from tests.protocols.v2.rest.wire import AS_IS, LISTENER, reply, values
 
@@ -21,10 +21,6 @@ EVENT = (
     b'"outputs":[{"name":"OUTPUT0","shape":[1],"datatype":"INT32","data":[0]}]}'
 )
 """As MLServer 1.7.1 writes it."""
-
-
-def target(flavor: str) -> Target:
-    return Target("models", "127.0.0.1:8000", flavor)
 
 
 @pytest.mark.parametrize(
@@ -66,26 +62,24 @@ def test_infer_stream_accepts_only_the_form_of_infer() -> None:
 
 # --- facing clients: responses ---
 
+ZERO = Response((tensor("i", np.array([0], np.int32)),), "m", "1")
+OF_EVENTS = [("content-type", "text/event-stream; charset=utf-8")]
+
 
 def test_responses_to_the_form_of_infer_are_events_in_json() -> None:
     body = INFER.replace(b'{"inputs"', b'{"id":"a","parameters":{"binary_data_output":true},"inputs"')
     request = decode_body(body, "generate_stream")
-    event = V2_REST.encode_response(Response((tensor("i", np.array([0], np.int32)),), "m", "1"), request, AS_IS)
-    assert list(event.headers) == [("content-type", "text/event-stream; charset=utf-8")]
-    assert (event.status, event.parts) == (
-        200,
-        (
-            b'{"id":"a","model_name":"m","model_version":"1",'
-            b'"outputs":[{"name":"i","datatype":"INT32","shape":[1],"data":[0]}]}',
-        ),
+    event = V2_REST.encode_response(ZERO, request, AS_IS)
+    assert (event.status, list(event.headers)) == (200, OF_EVENTS)
+    assert event.parts == (
+        b'{"id":"a","model_name":"m","model_version":"1",'
+        b'"outputs":[{"name":"i","datatype":"INT32","shape":[1],"data":[0]}]}',
     )
 
 
 def test_responses_of_generate_are_events() -> None:
-    event = V2_REST.encode_response(
-        Response((tensor("i", np.array([0], np.int32)),), "m", "1"), decode_body(b'{"n":3}', "generate_stream"), AS_IS
-    )
-    assert list(event.headers) == [("content-type", "text/event-stream; charset=utf-8")]
+    event = V2_REST.encode_response(ZERO, decode_body(b'{"n":3}', "generate_stream"), AS_IS)
+    assert list(event.headers) == OF_EVENTS
     assert event.body == b'{"i":0,"model_name":"m","model_version":"1"}'
 
 
@@ -93,8 +87,7 @@ def test_a_stream_without_a_response_has_a_status_and_headers() -> None:
     assert V2_REST.encode_end is not None
     end = V2_REST.encode_end(decode_body(b'{"n":0}', "generate_stream"))
     assert end is not None
-    assert (end.status, end.parts) == (200, ())
-    assert list(end.headers) == [("content-type", "text/event-stream; charset=utf-8")]
+    assert (end.status, list(end.headers), end.parts) == (200, OF_EVENTS, ())
 
 
 @pytest.mark.parametrize(
@@ -123,10 +116,8 @@ def test_mlserver_and_gateways_get_the_form_of_infer(flavor: str) -> None:
 def test_fp16_is_json_for_mlserver_and_widened_for_gateways() -> None:
     request = Request(Operation.STREAM, "m", inputs=(tensor("x", np.array([1.5], np.float16)),))
     assert b'"datatype":"FP16"' in V2_REST.encode_request(request, target("mlserver")).body
-    assert (
-        b'"datatype":"FP32","shape":[1],"parameters":{"gateway_datatype":"FP16"}'
-        in V2_REST.encode_request(request, target("binary")).body
-    )
+    widened = V2_REST.encode_request(request, target("binary")).body
+    assert b'"datatype":"FP32","shape":[1],"parameters":{"gateway_datatype":"FP16"}' in widened
 
 
 @pytest.mark.parametrize("flavor", ["kserve", "plain"])

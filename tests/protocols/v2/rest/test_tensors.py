@@ -1,4 +1,3 @@
-import math
 from math import prod
 
 import pytest
@@ -29,6 +28,7 @@ from tests.protocols.v2.rest.wire import LISTENER, TARGET, decode, infer, one_in
         ("FP64", "5e-324,1e308", [5e-324, 1e308]),
         ("FP32", "0.1,16777217", [0.10000000149011612, 16777216.0]),
         ("FP32", "NaN,-Infinity", "[nan, -inf]"),
+        ("FP64", "NaN,Infinity", "[nan, inf]"),
         ("BOOL", "true,false", [True, False]),
         ("BYTES", r'"","a\u0000b"', [b"", b"a\x00b"]),
     ],
@@ -67,9 +67,9 @@ def test_reads_flat_and_nested_data(shape: str, data: str, found: tuple[int, ...
 def test_base64_is_decoded_only_if_marked() -> None:
     plain = one_input(b'"datatype":"BYTES","shape":[1],"data":["AP8="]').inputs[0]
     assert (values(plain), plain.content_type) == ([b"AP8="], "")
-    marked = one_input(b'"datatype":"BYTES","shape":[1],"parameters":{"content_type":"base64"},"data":["AP8="]').inputs[
-        0
-    ]
+    (marked,) = one_input(
+        b'"datatype":"BYTES","shape":[1],"parameters":{"content_type":"base64"},"data":["AP8="]'
+    ).inputs
     assert (values(marked), marked.content_type, marked.parameters) == ([b"\x00\xff"], "base64", {})
 
 
@@ -173,15 +173,6 @@ def test_takes_tensors_in_the_order_of_the_json() -> None:
     assert [values(each) for each in request.inputs] == [[1], [5], [2, 3]]
 
 
-def test_negative_zero_and_denormals_survive_json() -> None:
-    tensor = Tensor("y", Datatype.FP64, (2,), b"\x00" * 7 + b"\x80" + b"\x01" + b"\x00" * 7)
-    (output,) = decode(
-        received(V2_REST.encode_response(Response((tensor,), "m"), infer(b'{"inputs":[]}'), Translate()))
-    ).outputs
-    assert bytes(output.data) == tensor.data
-    assert math.copysign(1, output.array[0]) == -1
-
-
 SHAPES = st.lists(st.integers(0, 3), max_size=4).map(tuple)
 NAMES = st.text(st.characters(codec="utf-8"), max_size=5)
 
@@ -208,15 +199,6 @@ def unique(found: list[Tensor]) -> tuple[Tensor, ...]:
     return tuple({each.name: each for each in found}.values())
 
 
-@given(st.lists(tensors(text=False), max_size=3).map(unique))
-def test_binary_requests_and_replies_are_the_identity(found: tuple[Tensor, ...]) -> None:
-    request = Request(Operation.INFER, "m", inputs=found)
-    again = V2_REST.decode_request(received(V2_REST.encode_request(request, TARGET)), LISTENER)
-    assert again.inputs == found
-    answer = received(V2_REST.encode_response(Response(found, "m"), again, Translate()))
-    assert decode(answer).outputs == found
-
-
 @given(st.lists(tensors(text=True), max_size=3).map(unique))
 def test_json_requests_and_replies_keep_every_bit(found: tuple[Tensor, ...]) -> None:
     with_json = tuple(each for each in found if each.datatype not in WITHOUT_JSON)
@@ -233,7 +215,7 @@ def test_each_output_has_the_form_that_was_requested(found: tuple[Tensor, ...], 
     outputs = tuple(RequestedOutput(each.name) for each in found)
     request = Request(Operation.INFER, "m", inputs=found, outputs=outputs)
     client_request = V2_REST.decode_request(received(V2_REST.encode_request(request, TARGET)), LISTENER)
-    assert client_request.outputs == outputs
+    assert (client_request.inputs, client_request.outputs) == (found, outputs)
     translate = Translate(nan="literal", bytes="base64")
     answer = received(V2_REST.encode_response(Response(found, "m"), client_request, translate))
     assert [replace(each, content_type="") for each in decode(answer).outputs] == list(found)

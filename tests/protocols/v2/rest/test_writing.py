@@ -29,13 +29,8 @@ def in_json(tensor: Tensor) -> dict[str, object]:
     parameters = {"parameters": tensor.parameters} if tensor.parameters else {}
     array = tensor.array.reshape(-1)
     numbers = (array.astype(np.float64) if tensor.datatype.kind is Kind.FLOAT else array).tolist()
-    return {
-        "name": tensor.name,
-        "datatype": tensor.datatype.value,
-        "shape": tensor.shape,
-        **parameters,
-        "data": numbers,
-    }
+    named = {"name": tensor.name, "datatype": tensor.datatype.value, "shape": tensor.shape}
+    return {**named, **parameters, "data": numbers}
 
 
 def in_binary(tensor: Tensor) -> dict[str, object]:

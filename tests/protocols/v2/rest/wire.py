@@ -21,9 +21,8 @@ INFER = "POST /v2/models/{model}/infer"
 
 def headers(header_length: object = None) -> Headers:
     """The headers of an inference, with that of the binary tensor data extension if a length is given."""
-    if header_length is None:
-        return Headers(((b"host", b"gateway"),))
-    return Headers(((b"host", b"gateway"), (b"inference-header-content-length", str(header_length).encode())))
+    length = () if header_length is None else ((b"inference-header-content-length", str(header_length).encode()),)
+    return Headers(((b"host", b"gateway"), *length))
 
 
 def infer_message(body: Buffer, header_length: object = None, **changes: Any) -> Message:
@@ -54,15 +53,7 @@ def decode(answer: Message, request: Request | None = None) -> Response:
 
 def received(message: Message) -> Message:
     """The message as its receiver gets it, its body in one buffer."""
-    return Message(
-        message.method,
-        message.path,
-        message.headers,
-        (message.body,),
-        message.status,
-        pattern=INFER,
-        captures={"model": "m"},
-    )
+    return replace(message, parts=(message.body,), pattern=INFER, captures={"model": "m"})
 
 
 def values(tensor: Tensor) -> object:
