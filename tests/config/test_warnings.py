@@ -164,7 +164,6 @@ def unreachable(taker: int) -> list[str]:
     return [f"{shown} takes all requests that this route would take; put this route before {shown}"]
 
 
-# (the matches in their order, the route that takes what the last of them would take)
 REACH: tuple[tuple[tuple[str, ...], int | None], ...] = (
     # models
     (("", "model: m*"), 0),
@@ -213,6 +212,7 @@ REACH: tuple[tuple[tuple[str, ...], int | None], ...] = (
     (("path: /a", "path: /a/b"), None),
     (("path: /a", ""), None),
 )
+"""Matches in their order, and the route that takes what the last of them would take."""
 
 
 @pytest.mark.parametrize(("matches", "taker"), REACH)
@@ -321,10 +321,7 @@ routes: [{match: {}, backend: a}]
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (
-            "metrics: {models: 5}",
-            "metrics' has no effect: the metrics page is on the health port; add `health:",
-        ),
+        ("metrics: {models: 5}", "metrics' has no effect: the metrics page is on the health port; add `health:"),
         ("metrics: {models: 5}\nhealth: {bind: 'h:1'}", ""),
         ("metrics: {enabled: false}", ""),
         ("metrics: {enabled: false, models: 5}", "models' has no effect: `enabled` is false"),
