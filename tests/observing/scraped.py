@@ -25,17 +25,14 @@ REFERENCE = """
 reference:
   - {protocol: v2-grpc, bind: "127.0.0.1:PORT", models: [double, fail, identity]}
 """
-CONFIG = (
-    LISTENERS
-    + REFERENCE
-    + """
+BACKEND = """
 backends:
   lab: {protocol: v2-grpc, endpoints: ["127.0.0.1:PORT"]}
 routes:
   - {match: {model: double}, backend: lab}
   - {match: {model: "*"}, backend: lab}
 """
-)
+CONFIG = LISTENERS + REFERENCE + BACKEND
 
 ROUTE = "{match: {model: double}, backend: lab}"
 ROUNDING = """match: {model: double}

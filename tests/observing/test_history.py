@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.record import Record
 from gateway.observing import history
 from gateway.observing.counters import LATENCY_BOUNDS, Counters
@@ -24,24 +23,15 @@ from gateway.observing.history import (
 )
 from gateway.observing.stages import STAGES
 from tests import records
+from tests.observing.ended import ended
 
 
 def record(
-    route: str = "route-0",
-    backend: str = "lab",
-    seconds: float = 0.01,
-    *,
-    failed: bool = False,
-    rejected: bool = False,
+    route: str = "route-0", backend: str = "lab", seconds: float = 0.01, *, failed: bool = False, rejected: bool = False
 ) -> Record:
     found = records.made([], "id", "http", "v2-rest", "c:1", 10.0, 5)
     records.route(found, route, backend, "h:1")
-    if failed:
-        found.failed(GatewayError(Status.UNAVAILABLE, Reason.UNREACHABLE, "gone"))
-    if rejected:
-        found.failed(GatewayError(Status.INVALID_ARGUMENT, Reason.INVALID_INPUT, "no such input"))
-    found.ended = 10.0 + seconds
-    return found
+    return ended(found, seconds, failed=failed, rejected=rejected)
 
 
 class Kept:
