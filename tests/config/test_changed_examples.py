@@ -41,7 +41,6 @@ Place = tuple[Any, ...]
 
 
 def places(part: Any, above: Place = ()) -> Iterator[Place]:
-    """The place of each part of a document."""
     if above:
         yield above
     items = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
@@ -50,7 +49,6 @@ def places(part: Any, above: Place = ()) -> Iterator[Place]:
 
 
 def changed(document: Any, place: Place, value: Any) -> str:
-    """The document with `value` at `place`."""
     copy = orjson.loads(orjson.dumps(document))
     part = copy
     for key in place[:-1]:

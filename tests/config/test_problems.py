@@ -468,15 +468,6 @@ PROBLEMS: tuple[Row, ...] = (
         "3:174: 'npy' is a content type for numbers and BOOL, not for BYTES",
     ),
     # listeners
-    # a byte stream whose first bytes tell nothing, beside another protocol
-    (
-        "listeners: [{name: a, bind: '[::1]:1', protocols: [umbridge, packets]}]\n",
-        "1:51: the first bytes of packets do not identify it among other protocols; use a separate listener for it",
-    ),
-    (
-        "listeners: [{name: a, bind: '[::1]:1', protocols: [umbridge, points]}]\n",
-        "1:51: umbridge and points both serve POST /Evaluate; give one of them a prefix",
-    ),
     (
         LISTENER.replace("protocols:", "prefix: {umbridge: um/}, protocols:"),
         "1:69: expected a path such as /science, without a slash at its end and without { } ? # %, got 'um/'",

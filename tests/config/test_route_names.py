@@ -85,10 +85,6 @@ def test_long_names_and_those_that_cannot_be_printed_are_cut_and_stay_apart() ->
             "6:6: routes[0] is also called 'a', the text of this match; add a `name` to this route",
         ),
         (
-            ["match: {model: a}", "match: {model: a}"],
-            "6:13: routes[0] has the same match and comes first, so this route gets no requests; remove one of them",
-        ),
-        (
             ["match: {}, name: models.a"],
             "5:23: names that begin with models. or backends. are reserved; choose another name, got 'models.a'",
         ),
