@@ -153,9 +153,7 @@ async def test_requests_for_the_page_itself_are_not_recorded(time: Time) -> None
 
 
 @pytest.mark.parametrize(("status", "failed"), [(200, 0), (500, 100)])
-async def test_a_stream_is_one_request_with_the_worst_status_of_its_messages(
-    time: Time, status: int, failed: float
-) -> None:
+async def test_a_stream_is_one_request_with_its_worst_status(time: Time, status: int, failed: float) -> None:
     statistics = time.statistics()
 
     async def messages() -> AsyncIterator[Message]:

@@ -55,7 +55,6 @@ def attributes(pairs: object) -> dict[str, object]:
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    """A collector on a free port."""
     collector = Collector()
 
     class Handler(QuietHandler):

@@ -62,8 +62,6 @@ async def infer_by_grpc(address: str) -> None:
 
 
 async def call(gateway: Gateway, listener: str, connect: type[Connection], request: bytes) -> None:
-    """One call over a byte stream."""
-
     def blocking() -> None:
         with connect(("127.0.0.1", port_of(gateway.state.listeners[listener].address))) as connection:
             connection.call(request)

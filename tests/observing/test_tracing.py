@@ -181,15 +181,6 @@ async def test_what_is_not_sampled_is_not_sent(collector: Collector, sample: flo
     assert collector.requests == []
 
 
-async def test_a_traceparent_that_is_not_valid_begins_a_new_trace(collector: Collector) -> None:
-    async with two_gateways(collector, 1) as (front, _):
-        wrong = f"traceparent: 00-{'0' * 32}-{PARENT}-01"
-        await post(port(front, "http"), INFER, BODY, wrong)
-    request = by_name(collector, "front")["POST /v2/models/{model}/infer"]
-    assert not request.parent_span_id
-    assert any(request.trace_id)
-
-
 async def test_errors_are_told_by_the_span_of_the_try_and_of_the_request(collector: Collector) -> None:
     async with running(FRONT, collector, PORT=1) as front:  # nobody listens there
         head, _ = await post(port(front, "http"), INFER, BODY)

@@ -118,7 +118,7 @@ principals: {alice: {permissions: [use, GIVEN]}, bob: {permissions: [use]}}
     ("errors", "given", "is_told"),
     [("full", "explained", True), ("brief", "explained", False), ("brief", "whole", True)],
 )
-async def test_where_clients_have_keys_it_needs_a_permission(
+async def test_with_keys_of_clients_it_needs_a_permission(
     tmp_path: Path, errors: str, given: str, is_told: bool
 ) -> None:
     file = key_file(tmp_path, ALICE_ENTRY, BOB_ENTRY)

@@ -65,11 +65,8 @@ def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
         PayloadFile(str(tmp_path / "none" / "log"), FORM)
 
 
-LONG = 30.0
-
-
 async def sent(
-    url: str, *entries: Entry, mode: ContentMode = "binary", timeout: float = LONG, form: EventForm = FORM,
+    url: str, *entries: Entry, mode: ContentMode = "binary", timeout: float = 30.0, form: EventForm = FORM,
     **headers: str,
 ) -> tuple[int, str]:  # fmt: skip
     """How many entries a receiver does not get, and why not."""
