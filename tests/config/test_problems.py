@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.config import ConfigError, loads
+from gateway.config import Catalog, ConfigError, loads
 from gateway.config.backends import BackendConfig
 from gateway.config.document import MAX_BYTES, MAX_DEPTH, MAX_NODES
 from gateway.core.frozen import replace
@@ -828,24 +828,24 @@ def test_a_backend_without_names_needs_no_rewrite() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "lacking", "expected"),
+    ("text", "catalog", "expected"),
     [
         (
             LISTENER + "backends: {b: {protocol: umbridge, discovery: {srv: _http._tcp.lab}}}\n",
-            "srv",
+            replace(CATALOG, srv=False),
             '2:48: needs dnspython, which is not installed: pip install "modelglot[discovery]"',
         ),
         (
             TRANSLATE + "images: {inputs: [{name: x}]}}}]\n",
-            "images",
+            replace(CATALOG, images=False),
             '3:52: needs Pillow, which is not installed: pip install "modelglot[images]"',
         ),
     ],
 )
-def test_keys_that_need_a_package(text: str, lacking: str, expected: str) -> None:
+def test_keys_that_need_a_package(text: str, catalog: Catalog, expected: str) -> None:
     assert problems(text) == []
     with pytest.raises(ConfigError) as caught:
-        loads(text, "g.yaml", replace(CATALOG, **{lacking: False}), ENVIRON)
+        loads(text, "g.yaml", catalog, ENVIRON)
     assert str(caught.value).endswith(f":{expected}")
 
 

@@ -45,7 +45,7 @@ def plain(traits: Traits, datatype: Datatype = Datatype.FP64) -> Tensor:
 
 
 def plain_request(dialect: Dialect, **fields: Any) -> Request:
-    return Request(**{"operation": Operation.INFER, "model": "m", "inputs": (plain(dialect.traits),)} | fields)
+    return replace(Request(Operation.INFER, "m", inputs=(plain(dialect.traits),)), **fields)
 
 
 # --- Tensors ---
