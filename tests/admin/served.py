@@ -25,7 +25,6 @@ class Served:
 
 @asynccontextmanager
 async def served(application: ASGI) -> AsyncIterator[Served]:
-    """`application` on loopback."""
     server = AdminServer(application)
     await server.start(Address("127.0.0.1", 0))
     try:

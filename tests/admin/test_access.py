@@ -143,9 +143,7 @@ async def test_a_web_page_of_another_host_may_not_use_the_password_that_a_browse
 
 
 @pytest.mark.parametrize("path", ["/register", "/register/lease", "/api/playground/send"])
-async def test_a_request_that_breaks_off_is_no_error_of_the_gateway(
-    path: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_request_that_breaks_off_is_no_gateway_error(path: str, caplog: pytest.LogCaptureFixture) -> None:
     app = application(lambda: STATUS)
     register.add_routes(app, {"backend": Registrations("token", Leases(60, parse_address))})
     add_playground(app, cast(GatewayState, None))

@@ -12,6 +12,7 @@ import pytest
 from gateway.admin.console.access import ListedKeys
 from gateway.auth.keys import new_key, read_keys, write_keys
 from gateway.runtime.app import Gateway
+from tests.admin.asking import admin_client, key_file, model_client
 from tests.running_gateway import running_gateway
 
 CONFIG = """
@@ -44,9 +45,7 @@ class Kept:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Kept:
-    file = tmp_path / "keys.yaml"
-    file.write_text(write_keys([OPS_ENTRY, ALICE_ENTRY]))
-    return Kept(file)
+    return Kept(key_file(tmp_path, OPS_ENTRY, ALICE_ENTRY))
 
 
 @pytest.fixture
@@ -56,18 +55,18 @@ async def gateway(kept: Kept) -> AsyncIterator[Gateway]:
 
 
 async def post(gateway: Gateway, path: str, body: Any, key: str = OPS, **headers: str) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as client:
+    async with admin_client(gateway) as client:
         return await client.post(path, json=body, headers={"x-api-key": key, **headers})
 
 
 async def asked(gateway: Gateway, key: str) -> int:
     """The status of a request for a model's server with this key."""
-    async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as client:
+    async with model_client(gateway) as client:
         return (await client.get("/v2", headers={"x-api-key": key})).status_code
 
 
 async def listed(gateway: Gateway) -> ListedKeys:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as client:
+    async with admin_client(gateway) as client:
         return ListedKeys.model_validate_json((await client.get("/api/keys", headers={"x-api-key": OPS})).content)
 
 
@@ -156,9 +155,7 @@ async def test_a_file_that_cannot_be_changed_is_told(gateway: Gateway, kept: Kep
         ('auth: {keys: {file: "KEYS"}}\n', "", "names no key file"),
     ],
 )
-async def test_without_admin_auth_or_a_key_file_there_are_no_changes(
-    kept: Kept, replaced: str, by: str, why: str
-) -> None:
+async def test_without_admin_auth_or_a_key_file_nothing_changes(kept: Kept, replaced: str, by: str, why: str) -> None:
     text = CONFIG.replace(replaced, by)
     if not by:
         text = text.replace(", auth: {}", "")

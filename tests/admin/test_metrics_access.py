@@ -10,8 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.assembly import issuer_keys
-from gateway.auth.keys import new_key, write_keys
+from gateway.auth.keys import new_key
 from gateway.config import ConfigError
+from tests.admin.asking import key_file
 from tests.auth.issuer import Issuer, served
 from tests.limits import GENEROUS
 from tests.running_gateway import config_of, running_gateway
@@ -22,7 +23,7 @@ USER, USER_ENTRY = new_key("user")
 
 TEXT = """
 auth:
-  keys: {file: FOLDER/keys.yaml}
+  keys: {file: FILE}
   certificates: [{identity: "*", principal: "cert:*"}]
 permissions: {scraping: [{operations: [metrics]}]}
 principals:
@@ -46,8 +47,7 @@ def files(authority: Authority, tmp_path: Path) -> Files:
 
 @pytest.fixture
 def text(tmp_path: Path) -> str:
-    (tmp_path / "keys.yaml").write_text(write_keys([SCRAPER_ENTRY, USER_ENTRY]))
-    return TEXT.replace("FOLDER", str(tmp_path))
+    return TEXT.replace("FILE", str(key_file(tmp_path, SCRAPER_ENTRY, USER_ENTRY)))
 
 
 def client(verify: ssl.SSLContext | bool = True) -> httpx.AsyncClient:
@@ -95,9 +95,7 @@ async def test_a_reload_asks_for_keys_and_stops_asking(text: str) -> None:
         assert (await http.get(url)).status_code == 200
 
 
-async def test_a_token_whose_key_is_new_waits_for_the_keys_of_its_issuer(
-    text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_token_with_a_new_key_waits_for_its_issuers_keys(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are looked up on the main event loop, while the page is asked for on that of the health port."""
     monkeypatch.setattr(issuer_keys, "LEAST_SECONDS", 0.0)
     async with served(Issuer()) as issuer, client() as http:

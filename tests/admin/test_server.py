@@ -37,10 +37,8 @@ async def test_it_serves_from_start_to_stop(host: str) -> None:
 
 async def test_it_leaves_signals_alone() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    server = AdminServer(application(lambda: STATUS))
-    await server.start(Address("127.0.0.1", 0))
-    assert signal.getsignal(signal.SIGTERM) is before
-    await server.stop()
+    async with served(application(lambda: STATUS)):
+        assert signal.getsignal(signal.SIGTERM) is before
 
 
 async def test_an_address_in_use_raises_oserror_and_does_not_end_the_process() -> None:
@@ -55,14 +53,14 @@ async def test_an_address_in_use_raises_oserror_and_does_not_end_the_process() -
 )
 async def test_idle_and_trickling_connections_end(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin_server, "CONNECTION_SECONDS", 0.05)
-    server = AdminServer(application(lambda: STATUS))
-    await server.start(Address("127.0.0.1", 0))
-    try:
-        async with asyncio.timeout(GENEROUS):
-            with suppress(ConnectionError):
-                await ask(port_of(server.address), sent)
-    finally:
-        await server.stop()
+    async with served(application(lambda: STATUS)) as here, asyncio.timeout(GENEROUS):
+        with suppress(ConnectionError):
+            await ask(here.port, sent)
+
+
+async def answer(send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def reading(scope: Any, receive: Any, send: Any) -> None:
@@ -70,8 +68,7 @@ async def reading(scope: Any, receive: Any, send: Any) -> None:
     while (message := await receive()).get("more_body"):
         pass
     if message["type"] != "http.disconnect":
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body", "body": b""})
+        await answer(send)
 
 
 @pytest.mark.parametrize("rest", [_POST, _POST[9:], b"123"])
@@ -100,8 +97,7 @@ async def test_requests_that_are_being_answered_are_bounded(monkeypatch: pytest.
     async def slow(scope: Any, receive: Any, send: Any) -> None:
         begun.release()
         await answered.wait()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body", "body": b""})
+        await answer(send)
 
     async with served(slow) as here, asyncio.timeout(GENEROUS):
         asked = [spawn(here.get("/")) for _ in range(2)]

@@ -35,10 +35,7 @@ STATUS = GatewayStatus(
             max_in_flight=1,
             waiting=3,
             queue=QueueStatus(
-                length=10,
-                timeout=None,
-                estimated_wait=2.5,
-                clients=[ClientWaiting(client="a", waiting=3)],
+                length=10, timeout=None, estimated_wait=2.5, clients=[ClientWaiting(client="a", waiting=3)]
             ),
             endpoints=[
                 EndpointStatus(

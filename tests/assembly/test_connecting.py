@@ -14,9 +14,7 @@ from tests.transports.http.line_framing import LINES
 @pytest.mark.parametrize(
     ("framing", "status"), [(LINES, Status.UNAVAILABLE), (None, Status.UNIMPLEMENTED)], ids=["streams", "none"]
 )
-async def test_connectors_know_how_the_protocol_frames_its_streams(
-    framing: StreamFraming | None, status: Status
-) -> None:
+async def test_connectors_know_how_a_protocol_frames_its_streams(framing: StreamFraming | None, status: Status) -> None:
     protocol = replace(protocols()["umbridge"], binding=HttpBinding(stream_framing=framing))
     connector = connect("127.0.0.1:1", protocol, DEFAULT_LIMITS)
     with pytest.raises(TransportError) as failed:  # nobody listens there

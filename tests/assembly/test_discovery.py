@@ -1,7 +1,6 @@
 """Endpoints that several backends or sources share, and when they are closed."""
 
 import logging
-from collections.abc import AsyncGenerator
 
 import pytest
 
@@ -16,6 +15,7 @@ from gateway.routing.endpoint import Endpoint
 from gateway.servers.discovery.source import Found
 from gateway.transports.http.address import parse_address
 from tests.assembled import assembled
+from tests.assembly.connector import FakeConnector
 from tests.limits import settle
 from tests.running_gateway import config_of
 
@@ -27,28 +27,11 @@ backends:
 """
 
 
-class Wire:
-    """A Connector that notes whether it was closed."""
-
-    def __init__(self, address: str, ip: str) -> None:
-        self.address, self.ip = address, ip
-        self.is_closed = False
-
-    async def exchange(self, message: Message) -> Message:
-        raise AssertionError("nothing is sent here")
-
-    async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        yield await self.exchange(message)
-
-    async def close(self) -> None:
-        self.is_closed = True
-
-
 class Assembled:
-    """An Assembly on Wires, and what each source of the backend `lab` reports."""
+    """An Assembly, and what each source of the backend `lab` reports."""
 
     def __init__(self, text: str) -> None:
-        self.wires: list[Wire] = []
+        self.wires: list[FakeConnector] = []
         self.shared = SharedEndpoints()
         self.config: Config = config_of(LISTENER + text)
         self.assembly = assembled(
@@ -60,8 +43,8 @@ class Assembled:
         self.lab = self.assembly.backends["lab"]
         self.report = [watcher._report for watcher in self.assembly.discovery._watchers]
 
-    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str) -> Wire:
-        self.wires.append(Wire(address, ip))
+    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str) -> FakeConnector:
+        self.wires.append(FakeConnector(address, limits, ip))
         return self.wires[-1]
 
     def find(self, *addresses: str, source: int = 0) -> None:
@@ -71,7 +54,7 @@ class Assembled:
     def addresses(self) -> list[str]:
         return [endpoint.address for endpoint in self.lab.endpoints]
 
-    def wire(self, address: str) -> Wire:
+    def wire(self, address: str) -> FakeConnector:
         return next(wire for wire in self.wires if wire.address == address)
 
     def endpoint(self, address: str) -> Endpoint:

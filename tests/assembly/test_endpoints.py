@@ -1,15 +1,14 @@
 """Endpoints that are shared by the Assemblies before and after a reload."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.environment import Host
-from gateway.core.messages import Message
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.tasks import spawn
 from tests.assembled import assembled
+from tests.assembly.connector import FakeConnector
 from tests.limits import settle
 from tests.running_gateway import config_of
 
@@ -19,33 +18,16 @@ backends: {lab: {protocol: v2-rest, endpoints: ENDPOINTS, limits: {message: LIMI
 """
 
 
-class Link:
-    """A Connector that keeps whether it is closed."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.is_closed = False
-
-    async def exchange(self, message: Message) -> Message:
-        raise NotImplementedError
-
-    def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        self.is_closed = True
-
-
 class Reloads:
     """Assemblies one after the other, with the Connectors that they made, by address."""
 
     def __init__(self) -> None:
         self.shared = SharedEndpoints()
-        self.links: dict[str, list[Link]] = {}
+        self.links: dict[str, list[FakeConnector]] = {}
         self.current: Assembly | None = None
 
-    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str) -> Link:
-        self.links.setdefault(address, []).append(Link(limits))
+    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str) -> FakeConnector:
+        self.links.setdefault(address, []).append(FakeConnector(address, limits, ip))
         return self.links[address][-1]
 
     def assembly(self, *endpoints: str, limit: int = 100) -> Assembly:

@@ -75,9 +75,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_names_and_addresses_are_left_out_and_the_rest_stays(
-    path: str, text: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_names_and_addresses_are_left_out_and_no_more(path: str, text: str, caplog: pytest.LogCaptureFixture) -> None:
     protocol = ErrorRedaction(config(path)).protocol(protocols()["umbridge"], "round")
     reply = protocol.encode_error(refusal(Reason.INVALID_OUTPUT, text), None, Message(peer="1.2.3.4:5"))
     assert f'"{TEXTS[text]}"'.encode() in bytes(reply.body)

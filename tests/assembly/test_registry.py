@@ -24,19 +24,10 @@ def package(folder: Path, monkeypatch: pytest.MonkeyPatch, **modules: str) -> Mo
 
 
 def test_a_protocol_is_there_because_its_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = registry.scan_protocols(
-        package(
-            tmp_path,
-            monkeypatch,
-            one=PROTOCOL.format(TOY.format("one-a") + ", " + TOY.format("one-b")),
-            two=PROTOCOL.format(TOY.format("two")),
-            other="",
-        )
-    )
+    one, two = PROTOCOL.format(f"{TOY.format('one-a')}, {TOY.format('one-b')}"), PROTOCOL.format(TOY.format("two"))
+    found = registry.scan_protocols(package(tmp_path, monkeypatch, one=one, two=two, other=""))
     assert {name: protocol.name for name, protocol in found.items()} == {
-        "one-a": "one-a",
-        "one-b": "one-b",
-        "two": "two",
+        name: name for name in ("one-a", "one-b", "two")
     }
 
 
@@ -60,9 +51,8 @@ def test_a_policy_is_a_module_with_settings_and_both_wraps(tmp_path: Path, monke
     assert list(registry.scan_policies(package(tmp_path, monkeypatch, whole=whole, none=""))) == ["whole"]
     for policy, missing in ((half, "wrap_stream"), (only_streams, "wrap")):
         found = package(tmp_path / missing, monkeypatch, one=policy)
-        with pytest.raises(
-            registry.IncompletePolicyError, match=rf"one\.py: the policy 'one' has no {missing}; a policy"
-        ):
+        why = rf"one\.py: the policy 'one' has no {missing}; a policy"
+        with pytest.raises(registry.IncompletePolicyError, match=why):
             registry.scan_policies(found)
 
 

@@ -18,7 +18,7 @@ PAGE = replace(toy("paged"), binding=HttpBinding(pages=("GET /series",)))
 
 
 class Time:
-    """A clock, and a process that uses half of every second of CPU time."""
+    """A clock."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -26,13 +26,16 @@ class Time:
     def __call__(self) -> float:
         return self.now
 
-    def statistics(self) -> ListenerStatistics:
-        return ListenerStatistics(self, lambda: self.now / 2, lambda: 0.25)
-
 
 @pytest.fixture
 def time() -> Time:
     return Time()
+
+
+@pytest.fixture
+def statistics(time: Time) -> ListenerStatistics:
+    """Those of a process that uses half of every second of CPU time, and a quarter of the memory."""
+    return ListenerStatistics(time, lambda: time.now / 2, lambda: 0.25)
 
 
 def series_of(statistics: ListenerStatistics) -> dict[Metric, tuple[float, ...]]:
@@ -44,8 +47,7 @@ def note(time: Time, statistics: ListenerStatistics, *latencies: float, failed: 
         statistics.record(time.now - latency, failed=failed)
 
 
-def test_a_second_is_shown_after_its_end(time: Time) -> None:
-    statistics = time.statistics()
+def test_a_second_is_shown_after_its_end(time: Time, statistics: ListenerStatistics) -> None:
     note(time, statistics, 0.01, 0.03)
     note(time, statistics, 0.02, failed=True)
     assert series_of(statistics)[Metric.REQUESTS] == (0.0,) * SECONDS
@@ -61,8 +63,7 @@ def test_a_second_is_shown_after_its_end(time: Time) -> None:
     assert lengths == {**dict.fromkeys(Metric, SECONDS), Metric.LATENCY_PERCENTILES: 100}
 
 
-def test_seconds_without_requests_are_shown_and_old_ones_dropped(time: Time) -> None:
-    statistics = time.statistics()
+def test_seconds_without_requests_are_shown_and_old_ones_dropped(time: Time, statistics: ListenerStatistics) -> None:
     note(time, statistics, 0.5)
     time.now += 3
     note(time, statistics, 0.5, 0.5)
@@ -76,8 +77,7 @@ def test_seconds_without_requests_are_shown_and_old_ones_dropped(time: Time) -> 
     assert series_of(statistics)[Metric.LATENCY_PERCENTILES] == (0,) * 100
 
 
-def test_the_percentiles_are_of_the_latest_requests(time: Time) -> None:
-    statistics = time.statistics()
+def test_the_percentiles_are_of_the_latest_requests(time: Time, statistics: ListenerStatistics) -> None:
     note(time, statistics, *(second / 1000 for second in range(1, 201)))
     assert series_of(statistics)[Metric.LATENCY_PERCENTILES] == pytest.approx(tuple(range(2, 202, 2)))
     note(time, statistics, *(0.5,) * MAX_LATENCIES)
@@ -118,8 +118,9 @@ def last(time: Time, statistics: ListenerStatistics) -> tuple[float, float, floa
 
 
 @pytest.mark.parametrize(("status", "failed"), [(200, 0), (204, 0), (400, 100), (503, 100)])
-async def test_every_exchange_is_recorded_when_it_ends(time: Time, status: int, failed: float) -> None:
-    statistics = time.statistics()
+async def test_every_exchange_is_recorded_when_it_ends(
+    time: Time, statistics: ListenerStatistics, status: int, failed: float
+) -> None:
     reply = Message(status=status)
     assert counted(statistics, time, reply).exchange(Message(), PAGE) is reply
     assert last(time, statistics) == (1, failed, 250)
@@ -134,8 +135,7 @@ async def test_every_exchange_is_recorded_when_it_ends(time: Time, status: int, 
     assert last(time, statistics) == (1, failed, 500)
 
 
-async def test_a_disconnected_client_is_a_failure(time: Time) -> None:
-    statistics = time.statistics()
+async def test_a_disconnected_client_is_a_failure(time: Time, statistics: ListenerStatistics) -> None:
     waiting = counted(statistics, time, asyncio.get_running_loop().create_future()).exchange(Message(), PAGE)
     assert not isinstance(waiting, Message)
     task = asyncio.ensure_future(waiting)
@@ -146,17 +146,15 @@ async def test_a_disconnected_client_is_a_failure(time: Time) -> None:
     assert last(time, statistics) == (1, 100, 250)
 
 
-async def test_requests_for_the_page_itself_are_not_recorded(time: Time) -> None:
-    statistics = time.statistics()
+async def test_requests_for_the_page_itself_are_not_recorded(time: Time, statistics: ListenerStatistics) -> None:
     counted(statistics, time, Message(status=200)).exchange(Message(pattern="GET /series"), PAGE)
     assert last(time, statistics) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(("status", "failed"), [(200, 0), (500, 100)])
-async def test_a_stream_is_one_request_with_the_worst_status_of_its_messages(
-    time: Time, status: int, failed: float
+async def test_a_stream_is_one_request_with_its_worst_status(
+    time: Time, statistics: ListenerStatistics, status: int, failed: float
 ) -> None:
-    statistics = time.statistics()
 
     async def messages() -> AsyncIterator[Message]:
         yield Message(str(status))

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import IO, Any
 from typer.testing import CliRunner, Result
 
 from gateway.cli import application
+from tests.paused_server import port_of
 
 ROOT = Path(__file__).parent.parent.parent
 ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
@@ -44,6 +46,13 @@ class Runner(CliRunner):
                 _Stream(*pair, threads) for pair in zip((sys.stdout, sys.stderr), before, strict=True)
             )
             yield streams
+
+
+def written(folder: Path, text: str) -> str:
+    """The path of a configuration file."""
+    path = folder / "gateway.yaml"
+    path.write_text(text)
+    return str(path)
 
 
 def gateway(*arguments: str, given: bytes = b"") -> Result:
@@ -95,3 +104,22 @@ def _until_ready(output: IO[str] | None) -> list[str]:
         if lines[-1] == "ready":
             return lines
     raise AssertionError(f"it ended before it was ready, and printed {lines}")
+
+
+@contextmanager
+def served(path: str) -> Iterator[tuple["subprocess.Popen[str]", dict[str, int]]]:
+    """`gateway serve` with this file, and its ports by name."""
+    with started("serve", "--config", path, stderr=subprocess.PIPE) as (process, printed):
+        found = [re.match(r"(?:listener )?(\w+) +((?:tcp://)?127\S+)", line) for line in printed]
+        yield process, {row[1]: port_of(row[2]) for row in found if row}
+
+
+def said(process: "subprocess.Popen[str]", text: str) -> list[str]:
+    """What is printed on standard error, up to a line with `text`."""
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if text in line:
+            return lines
+    raise AssertionError(f"no line has {text!r}: {lines}")

@@ -51,11 +51,9 @@ class Terminal:
         return self.text()
 
     def type(self, keys: str) -> None:
-        """Press these keys."""
         os.write(self._descriptor, keys.encode())
 
     def resize(self, columns: int, lines: int) -> None:
-        """Change the size, as of a window."""
         self._screen.resize(lines, columns)
         _set_size(self._descriptor, columns, lines)
 

@@ -9,7 +9,7 @@ import pytest
 
 import gateway.policies as gateway_policies
 from gateway.assembly import registry
-from tests.cli.commands import ENVIRON, ROOT, gateway
+from tests.cli.commands import ENVIRON, ROOT, gateway, written
 
 SHIPPED = [ROOT / "config/gateway.yaml", *sorted((ROOT / "config/examples").glob("*.yaml"))]
 
@@ -27,8 +27,8 @@ def test_shipped_configurations_are_valid(path: Path, tmp_path: Path, monkeypatc
 
 
 def test_every_error_is_printed_with_its_place(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.yaml"
-    path.write_text(
+    path = written(
+        tmp_path,
         """listeners:
   - {name: http, bind: "127.0.0.1:8080", protocols: [v2-rst]}
 backends:
@@ -38,9 +38,9 @@ backends:
     polcies: []
 routes:
   - {match: {model: "*"}, backend: sceince}
-"""
+""",
     )
-    result = gateway("check", "--config", str(path))
+    result = gateway("check", "--config", path)
     assert result.exit_code == 1
     assert result.stderr == (
         f"{path}:2:54: unknown protocol 'v2-rst'; did you mean 'v2-rest'?\n"
@@ -60,38 +60,34 @@ routes:
     ],
 )
 def test_the_protocols_that_a_wrong_name_may_mean_are_told(tmp_path: Path, word: str, told: str) -> None:
-    path = tmp_path / "gateway.yaml"
-    path.write_text(f'listeners: [{{name: http, bind: "127.0.0.1:8080", protocols: [{word}]}}]\n')
-    assert f"unknown protocol {told}" in gateway("check", "--config", str(path)).stderr
+    path = written(tmp_path, f'listeners: [{{name: http, bind: "127.0.0.1:8080", protocols: [{word}]}}]\n')
+    assert f"unknown protocol {told}" in gateway("check", path).stderr
 
 
 def test_files_of_another_machine_are_not_looked_at_where_that_is_asked_for(tmp_path: Path) -> None:
     """A configuration that Helm has rendered names files of the pod."""
-    path = tmp_path / "gateway.yaml"
     tls = "tls: {certificate: /nowhere/tls.crt, key: /nowhere/tls.key}"
-    path.write_text(
+    text = (
         f'listeners: [{{name: http, bind: "0.0.0.0:8080", protocols: [v2-rest], auth: {{}}, {tls}}}]\n'
         "auth:\n  keys: {file: /nowhere/keys.yaml}\n"
         "  jwt: {issuer: 'https://a', audience: [b], jwks: /nowhere/keys.json}\n"
         "principals: {'*': {permissions: [use]}}\n"
         "backends: {a: {protocol: umbridge, endpoints: ['a:1']}}\nroutes: [{match: {}, backend: a}]\n"
     )
-    found = gateway("check", "--strict", "--config", str(path))
+    found = gateway("check", "--strict", written(tmp_path, text))
     assert (found.exit_code, found.stderr.count("/nowhere/")) == (1, 3)
-    without = gateway("check", "--strict", "--no-files", "--config", str(path))
+    without = gateway("check", "--strict", "--no-files", written(tmp_path, text))
     assert (without.exit_code, without.stderr) == (0, "")
-    path.write_text(path.read_text().replace("/nowhere/tls.crt", "tls.crt"))
-    assert "expected an absolute path" in gateway("check", "--no-files", "--config", str(path)).stderr
+    path = written(tmp_path, text.replace("/nowhere/tls.crt", "tls.crt"))
+    assert "expected an absolute path" in gateway("check", "--no-files", path).stderr
 
 
 def test_the_port_of_a_collector_for_grpc_is_a_warning(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.yaml"
     sound = 'listeners: [{name: http, bind: "127.0.0.1:8080", protocols: [v2-rest]}]\n'
-    path.write_text(f'{sound}tracing: {{otlp: "http://collector:4317"}}\n')
-    place = f"{path}:2:17: warning: "
-    assert f"{place}4317 is the OTLP port for gRPC" in gateway("check", "--config", str(path)).stderr
-    path.write_text(f'{sound}tracing: {{otlp: "http://collector:4318"}}\n')
-    assert "4317" not in gateway("check", "--config", str(path)).stderr
+    path = written(tmp_path, f'{sound}tracing: {{otlp: "http://collector:4317"}}\n')
+    assert f"{path}:2:17: warning: 4317 is the OTLP port for gRPC" in gateway("check", path).stderr
+    path = written(tmp_path, f'{sound}tracing: {{otlp: "http://collector:4318"}}\n')
+    assert "4317" not in gateway("check", path).stderr
 
 
 def test_a_policy_that_lacks_a_part_is_named_with_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,18 +132,15 @@ before routes[0]
 
 
 def test_a_probable_mistake_is_a_warning(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.yaml"
-    path.write_text(DOUBTFUL)
+    path = written(tmp_path, DOUBTFUL)
     lines = [line.split(": ", 1) for line in WARNINGS.splitlines()]
-    result = gateway("check", "--config", str(path))
-    expected = "".join(f"{path}:{place}: warning: {text}\n" for place, text in lines)
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", expected)
-    result = gateway("check", "--strict", "--config", str(path))
-    expected = "".join(f"{path}:{place}: {text}\n" for place, text in lines)
-    assert (result.exit_code, result.stdout, result.stderr) == (1, "", expected)
+    for options, code, kind in (((), 0, "warning: "), (("--strict",), 1, "")):
+        result = gateway("check", *options, "--config", path)
+        expected = "".join(f"{path}:{place}: {kind}{text}\n" for place, text in lines)
+        assert (result.exit_code, result.stdout, result.stderr) == (code, "", expected)
 
 
-def test_strict_accepts_a_configuration_without_warnings(tmp_path: Path) -> None:
+def test_strict_accepts_a_configuration_without_warnings() -> None:
     assert gateway("check", "--strict", "--config", str(SHIPPED[0])).exit_code == 0
 
 

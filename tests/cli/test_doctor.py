@@ -3,19 +3,13 @@
 import socket
 from pathlib import Path
 
-from tests.cli.commands import gateway
+from tests.cli.commands import gateway, written
 
 CONFIG = """
 listeners: [{{name: http, bind: "127.0.0.1:{port}", protocols: [v2-rest]}}]
 backends: {{b: {{protocol: v2-rest, endpoints: ["models.example:8000"]}}}}
 routes: [{{match: {{model: "*"}}, backend: b}}]
 """
-
-
-def written(folder: Path, port: int) -> str:
-    path = folder / "gateway.yaml"
-    path.write_text(CONFIG.format(port=port))
-    return str(path)
 
 
 def test_it_tells_versions_limits_and_the_clock() -> None:
@@ -28,7 +22,7 @@ def test_it_tells_versions_limits_and_the_clock() -> None:
 def test_with_a_configuration_it_tells_a_port_that_is_taken_and_ends_with_1(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        result = gateway("doctor", "--config", written(tmp_path, port))
+        result = gateway("doctor", "--config", written(tmp_path, CONFIG.format(port=port)))
     assert result.exit_code == 1
     why = "Address already in use; possibly by this gateway, if it runs"
     told = f"listener http  taken or not allowed: port {port}: {why}"
@@ -36,14 +30,13 @@ def test_with_a_configuration_it_tells_a_port_that_is_taken_and_ends_with_1(tmp_
 
 
 def test_it_tells_nothing_of_the_backends(tmp_path: Path) -> None:
-    result = gateway("doctor", "--config", written(tmp_path, 0))
+    result = gateway("doctor", "--config", written(tmp_path, CONFIG.format(port=0)))
     assert result.exit_code == 0
     assert "models.example" not in result.output
 
 
 def test_errors_of_the_configuration_are_told_with_their_place(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.yaml"
-    path.write_text("listeners: []\nroute: []\n")
-    result = gateway("doctor", "--config", str(path))
+    path = written(tmp_path, "listeners: []\nroute: []\n")
+    result = gateway("doctor", "--config", path)
     assert result.exit_code == 1
     assert f"error  {path}:2:1: " in result.stdout

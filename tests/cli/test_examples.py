@@ -12,11 +12,10 @@ from gateway.assembly.registry import policies, protocols
 from gateway.cli.examples import examples
 from gateway.config import loads
 from gateway.config.catalog import Catalog
-from tests.cli.commands import started
+from tests.cli.commands import started, written
 from tests.documents.grpcurl import main as call
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
-from tests.running_gateway import config_of
 
 CONFIG = """
 listeners:
@@ -29,9 +28,17 @@ routes:
 ADDRESSES = {"http": "0.0.0.0:1", "grpc": "[::]:2"}
 
 
-def printed(*matches: str) -> list[str]:
+AUTH = """
+auth: {keys: {file: /keys.yaml}, certificates: [{identity: a, principal: guest}]}
+principals: {guest: {permissions: [use]}}
+"""
+
+
+def printed(*matches: str, keys: str = "") -> list[str]:
+    """The commands for routes with these matches, of listeners with these keys."""
     routes = "".join(f"  - {{match: {{{match}}}, backend: lab, rewrite: {{model: m}}}}\n" for match in matches)
-    found = examples(config_of(CONFIG + routes), ADDRESSES)
+    text = AUTH + CONFIG.replace("{name: ", f"{{{keys}name: ") + routes
+    found = examples(loads(text, "test.yaml", Catalog(protocols(), policies()), {}), ADDRESSES)
     assert found[:1] == ["try:"] or not found
     return [line.removeprefix("  ") for line in found[1:]]
 
@@ -81,7 +88,7 @@ KEY = '-H "Authorization: Bearer $KEY" '
     ],
 )
 def test_a_command_has_what_its_listener_asks_for(keys: str, curl: str, grpcurl: str) -> None:
-    commands = _with(keys)
+    commands = printed("model: m", keys=f"{keys}, ")
     assert len(commands) == 6
     assert all(each.startswith(curl) for each in commands[:4])
     assert all(each.startswith(grpcurl) for each in commands[4:])
@@ -95,17 +102,7 @@ def test_a_command_has_what_its_listener_asks_for(keys: str, curl: str, grpcurl:
     ],
 )
 def test_a_listener_that_asks_for_certificates_has_no_command(keys: str) -> None:
-    assert _with(keys) == []
-
-
-def _with(keys: str) -> list[str]:
-    """What is printed for listeners with these keys."""
-    auth = "{keys: {file: /keys.yaml}, certificates: [{identity: a, principal: guest}]}"
-    route = "  - {match: {model: m}, backend: lab}\n"
-    text = CONFIG.replace("{name: ", f"{{{keys}, name: ")
-    text = f"auth: {auth}\nprincipals: {{guest: {{permissions: [use]}}}}\n{text}{route}"
-    found = examples(loads(text, "test.yaml", Catalog(protocols(), policies()), {}), ADDRESSES)
-    return [line.removeprefix("  ") for line in found[1:]]
+    assert printed("model: m", keys=f"{keys}, ") == []
 
 
 def test_names_are_quoted_for_the_shell_and_the_url() -> None:
@@ -119,10 +116,7 @@ def test_names_are_quoted_for_the_shell_and_the_url() -> None:
 @pytest.mark.parametrize(
     "matches",
     [
-        ("model: 'm*'",),
-        ("",),
-        ("model: m, header: {key: secret}",),
-        ("model: m, operation: infer",),
+        *(("model: 'm*'",), ("",), ("model: m, header: {key: secret}",), ("model: m, operation: infer",)),
         ("model: m, protocol: v2-rest, path: /other",),
         ("model: m, protocol: umbridge, version: '1'",),  # there are none in its messages
         # what an earlier route takes is no example of this one
@@ -168,9 +162,8 @@ routes:
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """What a running gateway printed."""
-    path = tmp_path_factory.mktemp("examples") / "gateway.yaml"
-    path.write_text(RUNNING.replace("PORT", str(free_port())))
-    with started("serve", "--config", str(path)) as (_, said):
+    path = written(tmp_path_factory.mktemp("examples"), RUNNING.replace("PORT", str(free_port())))
+    with started("serve", "--config", path) as (_, said):
         yield [line.strip() for line in said[said.index("try:") + 1 : -1]]
 
 
@@ -204,13 +197,11 @@ def test_an_error_comes_in_the_form_of_its_protocol(commands: list[str]) -> None
 
 
 def curl(command: str, *options: str) -> str:
-    """What it prints."""
     words = [*shlex.split(command), "--silent", *options]
     return subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=GENEROUS, check=True).stdout
 
 
 def grpcurl(command: str) -> str:
-    """What it prints."""
     program, *arguments = shlex.split(command)
     assert program == "grpcurl"
     return call(arguments)

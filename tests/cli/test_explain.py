@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.cli.commands import ROOT, gateway
+from tests.cli.commands import ROOT, gateway, written
 
 DEMO = ("--config", str(ROOT / "config/gateway.yaml"))
 RECORDED = b"POST /Evaluate HTTP/1.1\r\nHost: x\r\nContent-Length: 49\r\n\r\n" + (
@@ -30,11 +30,9 @@ def test_it_explains_a_file(tmp_path: Path) -> None:
 
 
 def test_it_says_that_credentials_are_not_judged_and_no_signature_after_an_error(tmp_path: Path) -> None:
-    file = tmp_path / "gateway.yaml"
-    file.write_text(ASKING)
     unknown = {"name": "y", "datatype": "FP64", "shape": [1], "data": [1]}
     given = json.dumps({"path": "/v2/models/m/infer", "body": {"inputs": [unknown]}}).encode()
-    result = gateway("explain", "--config", str(file), "-", given=given)
+    result = gateway("explain", "--config", written(tmp_path, ASKING), "-", given=given)
     assert "note: listener 'http' requires credentials; this explanation checks neither" in result.stdout
     assert "error in stage fit: INVALID_ARGUMENT (invalid-input): unknown input 'y'" in result.stdout
     assert "signature:" not in result.stdout
@@ -58,14 +56,10 @@ def test_what_is_no_request_is_told() -> None:
 
 def test_a_shared_port_explains_each_of_its_transports(tmp_path: Path) -> None:
     demo = (ROOT / "config/gateway.yaml").read_text()
-    file = tmp_path / "gateway.yaml"
-    file.write_text(
-        demo.replace("[v2-grpc, grps-grpc, tfs-grpc]", "[mip, v2-grpc, umbridge]").replace(
-            "[v2-rest, v1-rest, umbridge,", "["
-        )
-    )
-    result = gateway("explain", "--config", str(file), "-", given=RECORDED)
+    shared = demo.replace("[v2-grpc, grps-grpc, tfs-grpc]", "[mip, v2-grpc, umbridge]")
+    options = ("--config", written(tmp_path, shared.replace("[v2-rest, v1-rest, umbridge,", "[")))
+    result = gateway("explain", *options, "-", given=RECORDED)
     assert result.stdout.startswith("umbridge over http at listener 'grpc'\n  pattern POST /Evaluate\n")
     packet = bytes.fromhex("0002000000000012010000010000000200000006") + b"[1, 2]"
-    result = gateway("explain", "--config", str(file), "--listener", "grpc", "--protocol", "mip", "-", given=packet)
+    result = gateway("explain", *options, "--listener", "grpc", "--protocol", "mip", "-", given=packet)
     assert result.stdout.startswith("mip over tcp at listener 'grpc'\n")

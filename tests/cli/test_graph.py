@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.cli.commands import ROOT, gateway
+from tests.cli.commands import ROOT, gateway, written
 
 SWITCH = ("--config", str(ROOT / "config/examples/graph-switch.yaml"))
 POSTERIOR = ("--config", str(ROOT / "config/examples/graph-posterior.yaml"))
@@ -67,8 +67,8 @@ def test_boxes_of_the_svg_stand_apart_and_in_their_columns(tmp_path: Path) -> No
 
 
 def test_names_are_escaped_in_pictures(tmp_path: Path) -> None:
-    file = tmp_path / "gateway.yaml"
-    file.write_text(
+    file = written(
+        tmp_path,
         """
 listeners: [{name: a, bind: "127.0.0.1:0", protocols: [v2-rest]}]
 backends: {b: {protocol: v2-rest, endpoints: ["http://127.0.0.1:1"]}}
@@ -78,11 +78,11 @@ models:
     inputs: {'<x>"': "FP32 [1]"}
     steps: {s: {model: 'a"<&\\b', inputs: {x: '$<x>"'}}}
     outputs: {y: $s.y}
-"""
+""",
     )
-    svg = ElementTree.fromstring(gateway("graph", "--config", str(file), "--format", "svg").stdout)
+    svg = ElementTree.fromstring(gateway("graph", "--config", file, "--format", "svg").stdout)
     assert 'a"<&\\b' in "".join(svg.itertext())
-    assert 'label="s\\na\\"<&\\\\b"' in gateway("graph", "--config", str(file), "--format", "dot").stdout
+    assert 'label="s\\na\\"<&\\\\b"' in gateway("graph", "--config", file, "--format", "dot").stdout
 
 
 @pytest.mark.parametrize(

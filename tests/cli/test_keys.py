@@ -1,6 +1,8 @@
 """`gateway keys`: a key is printed once, the file has its digest, and a running gateway follows the file."""
 
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -75,9 +77,6 @@ def test_a_file_with_errors_is_told_and_kept(tmp_path: Path) -> None:
 
 
 def test_two_commands_at_once_lose_no_key(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
     file = tmp_path / "keys.yaml"
     command = [sys.executable, "-m", "gateway", "keys", "add", "--file", str(file), "--principal", "alice"]
     with ThreadPoolExecutor(4) as threads:

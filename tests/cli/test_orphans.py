@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import ENVIRON, ROOT
+from tests.cli.commands import ENVIRON, ROOT, written
 from tests.limits import GENEROUS
 
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -73,9 +73,8 @@ def test_orphans_do_not_stay_and_the_loop_knows_how_its_own_processes_ended(loop
 @pytest.mark.long
 @pytest.mark.parametrize("command", ["serve", "workers", "reference"])
 def test_commands_that_serve_reap_orphans(tmp_path: Path, command: str) -> None:
-    path = tmp_path / "gateway.yaml"
-    path.write_text(CONFIG.replace("WORKERS", "2" if command == "workers" else "1"))
-    arguments: tuple[str, ...] = ("serve", "--config", str(path))
+    path = written(tmp_path, CONFIG.replace("WORKERS", "2" if command == "workers" else "1"))
+    arguments: tuple[str, ...] = ("serve", "--config", path)
     if command == "reference":
         arguments = ("reference", "--protocol", "v2-rest", "--bind", "127.0.0.1:0", "--model", "double")
     done = ended(SERVING, *arguments)

@@ -5,20 +5,31 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from typer.testing import Result
 
 from tests.cli.commands import ENVIRON, gateway
 from tests.client.servers import served
 from tests.in_thread import QuietHandler, in_thread
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where a command writes a configuration."""
+    return tmp_path / "gateway.yaml"
+
+
 def place(address: str) -> str:
     return address.rpartition("://")[2]
+
+
+def init(file: Path, *addresses: str, options: tuple[str, ...] = ()) -> Result:
+    backends = [word for each in addresses for word in ("--backend", each)]
+    return gateway("init", *backends, *options, "--output", str(file))
 
 
 def test_probe_prints_json_in_a_pipe() -> None:
@@ -55,35 +66,32 @@ def test_exit_codes_of_probe() -> None:
     assert gateway("probe", "no address").exit_code == 2
 
 
-def test_models_of_a_server_and_of_a_configuration(tmp_path: Path) -> None:
+def test_models_of_a_server_and_of_a_configuration(file: Path) -> None:
     with served("umbridge", "posterior") as address:
         alone = json.loads(gateway("models", place(address)).stdout)
-        file = tmp_path / "gateway.yaml"
-        assert gateway("init", "--backend", place(address), "--output", str(file)).exit_code == 0
+        assert init(file, place(address)).exit_code == 0
         listed = json.loads(gateway("models", "--config", str(file)).stdout)
     assert [each["name"] for each in alone["models"]] == ["posterior"]
     assert [(each["backend"], each["models"]) for each in listed] == [("umbridge", alone["models"])]
 
 
-def test_a_written_file_passes_the_strict_check_and_is_not_overwritten(tmp_path: Path) -> None:
-    file = tmp_path / "gateway.yaml"
+def test_a_written_file_passes_the_strict_check_and_is_not_overwritten(file: Path) -> None:
     with served("v2-rest", "double") as first, served("mip", "double") as second:
-        arguments = ("init", "--backend", place(first), "--backend", place(second), "--output", str(file))
+        servers = place(first), place(second)
         listeners = ("--listener", "umbridge=127.0.0.1:8080", "--listener", "mip=127.0.0.1:8081")
-        assert gateway(*arguments, *listeners).exit_code == 0
+        assert init(file, *servers, options=listeners).exit_code == 0
         assert gateway("check", "--strict", "--config", str(file)).exit_code == 0
         assert gateway("check", "--live", "--config", str(file)).exit_code == 0
         file.write_text("kept")
-        assert gateway(*arguments).exit_code == 2
+        assert init(file, *servers).exit_code == 2
         assert file.read_text() == "kept"
-        assert gateway(*arguments, "--force").exit_code == 0
+        assert init(file, *servers, options=("--force",)).exit_code == 0
     assert gateway("check", "--live", "--config", str(file)).exit_code == 1
 
 
-def test_problems_of_a_live_check_have_lines_and_columns(tmp_path: Path) -> None:
-    file = tmp_path / "gateway.yaml"
+def test_problems_of_a_live_check_have_lines_and_columns(file: Path) -> None:
     with served("v2-rest", "double") as address:
-        assert gateway("init", "--backend", place(address), "--output", str(file)).exit_code == 0
+        assert init(file, place(address)).exit_code == 0
         file.write_text(file.read_text().replace('model: "double"', 'model: "Double"'))
         result = gateway("check", "--live", "--config", str(file))
     line = next(at for at, text in enumerate(file.read_text().splitlines(), 1) if "Double" in text)
@@ -107,9 +115,8 @@ routes: [{{match: {{model: "*"}}, backend: lab}}]
 
 
 def test_servers_of_a_backend_that_have_another_signature_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "gateway.yaml"
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "doubles_one_number.py").write_text(ONE_NUMBER)
     with served("v2-rest", "double") as first, served("v2-rest", "doubles_one_number:double") as second:
@@ -129,7 +136,7 @@ routes: [{{match: {{model: double}}, backend: keyed}}, {{match: {{model: other}}
 """
 
 
-def test_backends_are_sent_what_the_gateway_itself_would_send(tmp_path: Path) -> None:
+def test_backends_are_sent_what_the_gateway_itself_would_send(file: Path) -> None:
     """`models --config` and `check --live` with a client's key: it goes to the backend that forwards it alone."""
     seen: list[str | None] = []
 
@@ -141,7 +148,6 @@ def test_backends_are_sent_what_the_gateway_itself_would_send(tmp_path: Path) ->
 
         do_POST = do_GET
 
-    file = tmp_path / "gateway.yaml"
     with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Keyed)) as address:
         file.write_text(NEEDS_KEY.format(address=address))
         for command in (("models",), ("check", "--live")):
@@ -151,39 +157,35 @@ def test_backends_are_sent_what_the_gateway_itself_would_send(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("configured", ["v2-rest", "v2-grpc", "graphpipe", "mip"])
-def test_a_live_check_says_which_protocol_a_server_speaks_instead(tmp_path: Path, configured: str) -> None:
-    file = tmp_path / "gateway.yaml"
+def test_a_live_check_says_which_protocol_a_server_speaks_instead(file: Path, configured: str) -> None:
     with served("umbridge", "posterior") as address:
-        assert gateway("init", "--backend", place(address), "--output", str(file)).exit_code == 0
+        assert init(file, place(address)).exit_code == 0
         file.write_text(file.read_text().replace("protocol: umbridge", f"protocol: {configured}"))
         result = gateway("check", "--live", "--config", str(file))
     assert result.exit_code == 1
     assert f"uses umbridge, not {configured}; write `protocol: umbridge`" in result.stderr
 
 
-def test_a_second_server_of_the_same_model_gets_a_route_that_says_so(tmp_path: Path) -> None:
-    file = tmp_path / "gateway.yaml"
+def test_a_second_server_of_the_same_model_gets_a_route_that_says_so(file: Path) -> None:
     with served("umbridge", "posterior") as first, served("umbridge", "posterior") as second:
-        result = gateway("init", "--backend", place(first), "--backend", place(second), "--output", str(file))
+        result = init(file, place(first), place(second))
     assert f"{place(second)}: umbridge, 1 model\n" in result.stderr
     assert "# The routes above already handle posterior." in file.read_text()
     assert "does not list its models" not in file.read_text()
     assert gateway("check", "--strict", "--config", str(file)).exit_code == 0
 
 
-def test_init_tells_how_to_probe_an_address_that_is_not_an_option(tmp_path: Path) -> None:
-    file = tmp_path / "gateway.yaml"
+def test_init_tells_how_to_probe_an_address_that_is_not_an_option(file: Path) -> None:
     result = gateway("init", "http://127.0.0.1:1", "--output", str(file))
     advice = "files and --url need --example; to probe a server, use --backend http://127.0.0.1:1"
     assert (result.exit_code, advice in result.stderr, file.exists()) == (2, True, False)
 
 
-def test_init_writes_nothing_if_a_server_cannot_be_reached(tmp_path: Path) -> None:
-    file = tmp_path / "gateway.yaml"
+def test_init_writes_nothing_if_a_server_cannot_be_reached(file: Path) -> None:
     with served("umbridge", "posterior") as first:
         with served("umbridge", "posterior") as second:
             pass
-        result = gateway("init", "--backend", place(first), "--backend", place(second), "--output", str(file))
+        result = init(file, place(first), place(second))
     assert result.exit_code == 3
     assert f"{place(second)}: connection refused; no file written" in result.stderr
     assert not file.exists()
@@ -195,14 +197,11 @@ class OnlyPredict(QuietHandler):
     def do_GET(self) -> None:
         self.send_error(404)
 
-    def do_POST(self) -> None:
-        self.send_error(404)
+    do_POST = do_GET
 
 
-@contextmanager
-def only_predict() -> Iterator[str]:
-    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), OnlyPredict)) as address:
-        yield address
+def only_predict() -> AbstractContextManager[str]:
+    return in_thread(ThreadingHTTPServer(("127.0.0.1", 0), OnlyPredict))
 
 
 @pytest.mark.parametrize("more", [(), ("--model", "house")])
@@ -215,11 +214,10 @@ def test_a_probe_tells_what_to_write_for_a_server_that_only_predicts(more: tuple
     assert "v1-rest" not in other.stderr
 
 
-def test_init_takes_the_stated_protocol_of_a_server_that_only_predicts(tmp_path: Path) -> None:
-    file = tmp_path / "gateway.yaml"
+def test_init_takes_the_stated_protocol_of_a_server_that_only_predicts(file: Path, tmp_path: Path) -> None:
     with only_predict() as address:
-        result = gateway("init", "--backend", f"v1-rest://{address}", "--model", "house", "--output", str(file))
-        refused = gateway("init", "--backend", f"umbridge://{address}", "--output", str(tmp_path / "other.yaml"))
+        result = init(file, f"v1-rest://{address}", options=("--model", "house"))
+        refused = init(tmp_path / "other.yaml", f"umbridge://{address}")
     assert (result.exit_code, refused.exit_code) == (0, 1)
     assert "the server responds, but no response shows v1-rest" in result.stderr
     text = file.read_text()
@@ -231,20 +229,17 @@ def test_init_takes_the_stated_protocol_of_a_server_that_only_predicts(tmp_path:
     assert "\n    signature:\n" in file.read_text()
 
 
-def test_a_stated_protocol_needs_a_server_over_http(tmp_path: Path) -> None:
-    file = tmp_path / "gateway.yaml"
+def test_a_stated_protocol_needs_a_server_over_http(file: Path) -> None:
     with served("mip", "double") as address:
-        result = gateway("init", "--backend", f"v1-rest://{place(address)}", "--timeout", "0.5", "--output", str(file))
+        result = init(file, f"v1-rest://{place(address)}", options=("--timeout", "0.5"))
     assert result.exit_code != 0
     assert not file.exists()
 
 
-def test_init_writes_the_servers_that_it_recognizes(tmp_path: Path) -> None:
-    file = tmp_path / "gateway.yaml"
+def test_init_writes_the_servers_that_it_recognizes(file: Path, tmp_path: Path) -> None:
     with served("umbridge", "posterior") as known, only_predict() as unknown:
-        addresses = ("--backend", unknown, "--backend", place(known))
-        result = gateway("init", *addresses, "--output", str(file))
-        nothing = gateway("init", "--backend", unknown, "--output", str(tmp_path / "none.yaml"))
+        result = init(file, unknown, place(known))
+        nothing = init(tmp_path / "none.yaml", unknown)
     assert result.exit_code == 1
     assert f"{unknown}: a server responds, but its protocol is not one of " in result.stderr
     assert "the file has no backend for it" in result.stderr
@@ -266,7 +261,7 @@ def test_init_writes_the_servers_that_it_recognizes(tmp_path: Path) -> None:
     ],
 )
 def test_init_from_an_example_of_kserve_v1_names_the_protocol(
-    tmp_path: Path, url: str, reply: str, *, is_v1: bool
+    file: Path, tmp_path: Path, url: str, reply: str, *, is_v1: bool
 ) -> None:
     file, request, response = (tmp_path / name for name in ("gateway.yaml", "request.json", "reply.json"))
     request.write_text('{"instances": [[1.5, 2.0]]}')

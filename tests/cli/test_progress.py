@@ -71,11 +71,7 @@ def test_nothing_is_shown_where_lines_cannot_be_taken_back(monkeypatch: pytest.M
 
 
 def test_what_is_printed_stands_above_the_line() -> None:
-    with (
-        redirect_stderr(Screen()) as screen,
-        redirect_stdout(screen),
-        progress("checking", after=GENEROUS) as shown,
-    ):
+    with redirect_stderr(Screen()) as screen, redirect_stdout(screen), progress("checking", after=GENEROUS) as shown:
         shown.draw()
         shown.print("a check")
         shown.print("another")

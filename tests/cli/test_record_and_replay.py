@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.cli.commands import ROOT, gateway, started
+from tests.cli.commands import ROOT, gateway, started, written
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 from tests.tls.certificates import Authority
@@ -28,18 +28,17 @@ def test_requests_are_recorded_until_the_gateway_stops_and_replayed_over_another
     text = CONFIG
     for word, port in ports.items():
         text = text.replace(word, str(port))
-    (tmp_path / "gateway.yaml").write_text(text)
+    config = written(tmp_path, text)
     cassette, new = tmp_path / "c.jsonl", f"v2-grpc://127.0.0.1:{ports['NEW']}"
     body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1.5, 2.5]}]}
-    arguments = ("--config", str(tmp_path / "gateway.yaml"), "--output", str(cassette))
-    with started("record", *arguments) as (process, _):
+    with started("record", "--config", config, "--output", str(cassette)) as (process, _):
         url = f"http://127.0.0.1:{ports['FRONT']}/v2/models/double/infer"
         assert httpx.post(url, json=body, timeout=GENEROUS).status_code == 200
         process.terminate()
         assert process.wait() == 0
     assert len(cassette.read_text().splitlines()) == 2
     cassette.write_text(cassette.read_text() + '{"at": ')  # a recording that was killed
-    with started("serve", "--config", str(tmp_path / "gateway.yaml")):
+    with started("serve", "--config", config):
         found = gateway("replay", str(cassette), "--to", new, "--rename", "output0=y")
         assert (found.exit_code, found.stdout.splitlines()[1].split()[:5]) == (0, ["double", "1", "1", "0", "0"])
         warning = f"warning: {cassette}:3: the last line is incomplete, so it is left out\n"
@@ -49,9 +48,9 @@ def test_requests_are_recorded_until_the_gateway_stops_and_replayed_over_another
         assert "output 'output0' is missing; output 'y' is not expected" in found.output
         assert json.loads((tmp_path / "r.json").read_text())["different"] == 1
         found = gateway("replay", str(cassette), "--to", new, "--wire")
-        assert (found.exit_code, found.stderr.removeprefix(warning).strip()) == (
-            2, "line 2 is a v2-rest message, but the server's protocol is v2-grpc; remove --wire to convert it",
-        )  # fmt: skip
+        assert found.exit_code == 2
+        why = "line 2 is a v2-rest message, but the server's protocol is v2-grpc; remove --wire to convert it"
+        assert found.stderr.removeprefix(warning).strip() == why
     found = gateway("replay", str(cassette), "--to", new)
     assert found.exit_code == 3, found.output
 
@@ -73,10 +72,8 @@ def test_a_server_that_wants_a_client_certificate_is_replayed_to(tmp_path: Path)
         shown = gateway(*to, *trusting, *pair, "--certificate-key", str(files.key), "--header", "X-Team=a")
         assert shown.exit_code == 0, shown.output
     refused = gateway("replay", str(cassette), "--to", "mip://127.0.0.1:1", "--header", "X-Team=a")
-    assert (refused.exit_code, refused.stderr) == (
-        2,
-        "messages of mip cannot carry the header 'x-team'; use another protocol\n",
-    )
+    assert refused.exit_code == 2
+    assert refused.stderr == "messages of mip cannot carry the header 'x-team'; use another protocol\n"
 
 
 @pytest.mark.parametrize(
@@ -96,8 +93,7 @@ def test_wrong_usage_is_told(tmp_path: Path, arguments: tuple[str, ...], problem
 
 
 def test_record_refuses_to_append_to_another_file(tmp_path: Path) -> None:
-    (tmp_path / "gateway.yaml").write_text(CONFIG)
-    path = str(tmp_path / "gateway.yaml")
+    path = written(tmp_path, CONFIG)
     found = gateway("record", "--config", path, "--output", path)
     assert found.exit_code == 2
     assert "this is not a recording" in found.stderr

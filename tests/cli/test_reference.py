@@ -97,12 +97,9 @@ def test_nan_is_printed(server: tuple[str, str]) -> None:
 
 
 def test_an_error_of_the_server_is_printed(server: tuple[str, str]) -> None:
-    code, out, err = call_result(server, "totla", {"inputs": [vector("x", 1)]})
-    assert (code, out, err) == (
-        1,
-        "",
-        "no model 'totla'; this server has total, nothing, posterior; did you mean 'total'?\n",
-    )
+    found = call_result(server, "totla", {"inputs": [vector("x", 1)]})
+    why = "no model 'totla'; this server has total, nothing, posterior; did you mean 'total'?\n"
+    assert found == (1, "", why)
 
 
 @pytest.mark.long
@@ -159,11 +156,7 @@ CALLS = {
     "file": (("v2-rest", "127.0.0.1:1", "no/such/file"), b"", "no/such/file: No such file or directory"),
     "JSON": (("v2-rest", "127.0.0.1:1", "-"), b"{", "not JSON: "),
     "request": (("v2-rest", "127.0.0.1:1", "-"), b"{}", "inputs are missing"),
-    "server": (
-        ("v2-rest", "127.0.0.1:1", "-"),
-        b'{"inputs": []}',
-        "127.0.0.1:1: connection refused",
-    ),
+    "server": (("v2-rest", "127.0.0.1:1", "-"), b'{"inputs": []}', "127.0.0.1:1: connection refused"),
 }
 USAGE, UNREACHABLE = 2, 3
 

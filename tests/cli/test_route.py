@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import ROOT, gateway
+from tests.cli.commands import ROOT, gateway, written
 
 DEMO = ("--config", str(ROOT / "config/gateway.yaml"))
 CANARY = ("--config", str(ROOT / "config/examples/canary.yaml"))
@@ -52,7 +52,7 @@ def test_of_a_graph_it_prints_the_route_of_each_step() -> None:
     )
 
 
-def test_without_a_route_it_exits_with_1(tmp_path: Path) -> None:
+def test_without_a_route_it_exits_with_1() -> None:
     result = gateway("route", *DEMO, "--protocol", "v2-rest", "--json")
     (decision,) = json.loads(result.stdout)["decisions"]
     assert result.exit_code == 1
@@ -110,9 +110,7 @@ routes:
 def test_the_path_decides_whether_a_request_is_read(
     tmp_path: Path, arguments: tuple[str, ...], route: str, error: str
 ) -> None:
-    file = tmp_path / "g.yaml"
-    file.write_text(PASSING)
-    result = gateway("route", "--config", str(file), "--json", *arguments)
+    result = gateway("route", "--config", written(tmp_path, PASSING), "--json", *arguments)
     (decision,) = json.loads(result.stdout)["decisions"]
     assert (decision["route"], decision["error"], result.exit_code) == (route, error, 1 if error else 0)
 

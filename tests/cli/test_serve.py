@@ -9,9 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-import pytest
-
-from tests.cli.commands import gateway, started
+from tests.cli.commands import gateway, started, written
 from tests.interop.processes import eventually, start_gateway
 from tests.paused_server import INFER, REPLY, Held, ask, held, port_of
 
@@ -49,10 +47,9 @@ PRINTED = [
 @asynccontextmanager
 async def serving(folder: Path) -> AsyncIterator[tuple[Held, "subprocess.Popen[str]", list[str]]]:
     """The gateway in front of a server that waits."""
-    path = folder / "gateway.yaml"
     async with held() as lab:
-        path.write_text(CONFIG.replace("PORT", str(lab.port)))
-        with started("serve", "--config", str(path)) as (process, printed):
+        path = written(folder, CONFIG.replace("PORT", str(lab.port)))
+        with started("serve", "--config", path) as (process, printed):
             yield lab, process, printed
 
 
@@ -86,25 +83,11 @@ async def test_a_signal_lets_requests_in_flight_finish(tmp_path: Path) -> None:
         assert await asyncio.to_thread(process.wait) == 0
 
 
-async def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (lab, process, printed):
-        port = port_of(printed[0].split()[2])
-        inflight = asyncio.ensure_future(ask(port, INFER))
-        await lab.arrived.wait()
-        process.send_signal(signal.SIGINT)
-        await until_refused(port)
-        process.send_signal(signal.SIGINT)
-        assert await asyncio.to_thread(process.wait) == 0
-        assert await inflight == b""
-
-
 def test_warnings_are_printed_at_the_start(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.yaml"
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        listener = f"listeners: [{{name: http, bind: '{address}', protocols: [v2-rest]}}]\n"
-        path.write_text(listener + "routes: []\n")
-        result = gateway("serve", "--config", str(path))
+        listener = f"{{name: http, bind: '127.0.0.1:{taken.getsockname()[1]}', protocols: [v2-rest]}}"
+        path = written(tmp_path, f"listeners: [{listener}]\nroutes: []\n")
+        result = gateway("serve", "--config", path)
     warning, _, error = result.stderr.splitlines()
     assert warning == f"{path}:2:1: warning: `routes` is empty, so the gateway cannot answer any request; add a route"
     assert "cannot bind" in error
@@ -124,20 +107,16 @@ async def test_the_log_goes_to_stderr_with_time_and_level(tmp_path: Path) -> Non
 
 
 def test_an_address_that_cannot_be_bound_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.yaml"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        second = CONFIG.replace('second, bind: "127.0.0.1:0"', f'second, bind: "{address}"')
-        path.write_text(second.replace("PORT", "1"))
-        result = gateway("serve", "--config", str(path))
+        text = CONFIG.replace('second, bind: "127.0.0.1:0"', f'second, bind: "{address}"').replace("PORT", "1")
+        result = gateway("serve", written(tmp_path, text))
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.endswith(f"\nlistener 'second': cannot bind {address}: Address already in use\n")
 
 
-@pytest.mark.parametrize("command", ["serve", "check"])
-def test_errors_of_the_configuration_are_printed(tmp_path: Path, command: str) -> None:
-    path = tmp_path / "gateway.yaml"
-    path.write_text(CONFIG.replace("PORT", "1").replace("backend: lab", "backend: lob", 1))
-    result = gateway(command, "--config", str(path))
+def test_errors_of_the_configuration_are_printed(tmp_path: Path) -> None:
+    path = written(tmp_path, CONFIG.replace("PORT", "1").replace("backend: lab", "backend: lob", 1))
+    result = gateway("serve", "--config", path)
     assert result.exit_code == 1
     assert result.stderr == f"{path}:12:37: unknown backend 'lob'; expected lab\n"

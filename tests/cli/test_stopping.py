@@ -9,7 +9,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from threading import Barrier
 
@@ -22,7 +22,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.requests import Request
 from gateway.core.tensors import tensor
-from tests.cli.commands import started
+from tests.cli.commands import said, served, started, written
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 from tests.paused_server import INFER, ask, get, held, port_of
@@ -77,18 +77,22 @@ def on_kept_connection(port: Port) -> Iterator[bool]:
         yield True
 
 
+def new_connections(port: Port) -> Iterator[socket.socket]:
+    """One after the other, until the server refuses them."""
+    with suppress(ConnectionRefusedError):
+        while True:
+            with socket.create_connection(("127.0.0.1", port), 20) as sock:
+                yield sock
+
+
 def on_new_connections(port: Port) -> Iterator[bool]:
     """An HTTP client that makes a connection for every call."""
-    while True:
-        try:
-            sock = socket.create_connection(("127.0.0.1", port), 20)
-        except ConnectionRefusedError:
-            yield False
-            return
-        with sock:
-            sock.sendall(get("/v2/models/double"))
-            assert b"double" in whole(sock)
+    for sock in new_connections(port):
+        sock.sendall(get("/v2/models/double"))
+        with sock.makefile("rb") as reply:
+            assert b"double" in reply.read()
         yield True
+    yield False
 
 
 def over_mip(port: Port) -> Iterator[bool]:
@@ -96,16 +100,11 @@ def over_mip(port: Port) -> Iterator[bool]:
     mip = protocols()["mip"]
     request = Request(Operation.INFER, "double", inputs=(tensor("x", np.ones((1, 1))),), protocol="v2-rest")
     sent = b"".join(mip.encode_request(request, Target(batch="split")).parts)
-    while True:
-        try:
-            sock = socket.create_connection(("127.0.0.1", port), 20)
-        except ConnectionRefusedError:
-            yield False
-            return
-        with sock:
-            sock.sendall(sent)
-            assert len(sock.recv(10_000)) > 20
+    for sock in new_connections(port):
+        sock.sendall(sent)
+        assert len(sock.recv(10_000)) > 20
         yield True
+    yield False
 
 
 def over_grpc(port: Port) -> Iterator[bool]:
@@ -136,37 +135,9 @@ def over_brpc(port: Port) -> Iterator[bool]:
             yield True
 
 
-def whole(sock: socket.socket) -> bytes:
-    said = b""
-    while data := sock.recv(10_000):
-        said += data
-    return said
-
-
 CLIENTS = {
     "http": (on_kept_connection, on_new_connections), "grpc": (over_grpc,), "mip": (over_mip,), "brpc": (over_brpc,)
 }  # fmt: skip
-
-
-@contextmanager
-def serving(folder: Path, text: str) -> Iterator[tuple["subprocess.Popen[str]", dict[str, Port]]]:
-    """The gateway, and its ports by name."""
-    path = folder / "gateway.yaml"
-    path.write_text(text)
-    with started("serve", "--config", str(path), stderr=subprocess.PIPE) as (process, printed):
-        found = [re.match(r"(?:listener )?(\w+) +((?:tcp://)?127\S+)", line) for line in printed]
-        yield process, {row[1]: port_of(row[2]) for row in found if row}
-
-
-def said(process: "subprocess.Popen[str]", text: str) -> list[str]:
-    """What is printed on standard error, up to a line with `text`."""
-    assert process.stderr is not None
-    lines = []
-    for line in process.stderr:
-        lines.append(line)
-        if text in line:
-            return lines
-    raise AssertionError(f"no line has {text!r}: {lines}")
 
 
 def run(client: Iterator[bool], under_load: Barrier) -> int:
@@ -183,7 +154,7 @@ def run(client: Iterator[bool], under_load: Barrier) -> int:
 @pytest.mark.parametrize("delay", [0, 1])
 def test_no_call_is_lost_under_load(tmp_path: Path, delay: int) -> None:
     text = CONFIG.replace("BACKEND", str(free_port())).replace("DELAY", str(delay))
-    with serving(tmp_path, text) as (process, ports), ThreadPoolExecutor(64) as pool:
+    with served(written(tmp_path, text)) as (process, ports), ThreadPoolExecutor(64) as pool:
         clients = [make(ports[name]) for name, makes in CLIENTS.items() for make in makes for _ in range(EACH)]
         under_load = Barrier(len(clients) + 1)
         calls = [pool.submit(run, client, under_load) for client in clients]
@@ -200,7 +171,7 @@ STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 def test_every_step_is_logged_with_time_and_level(tmp_path: Path) -> None:
     text = HANGING.replace("PORT", "1") + "drain: {delay: 0.01, timeout: 5}\n"
-    with serving(tmp_path, text) as (process, ports):
+    with served(written(tmp_path, text)) as (process, ports):
         process.send_signal(signal.SIGTERM)
         assert process.wait(GENEROUS) == 0
         lines = said(process, "ended")
@@ -220,7 +191,8 @@ def test_every_step_is_logged_with_time_and_level(tmp_path: Path) -> None:
 
 
 async def test_during_the_delay_it_is_not_ready_and_still_serves(tmp_path: Path) -> None:
-    with serving(tmp_path, HANGING.replace("PORT", "1") + "ready: none\ndrain: {delay: 1000}\n") as (process, ports):
+    text = HANGING.replace("PORT", "1") + "ready: none\ndrain: {delay: 1000}\n"
+    with served(written(tmp_path, text)) as (process, ports):
         assert (await ask(ports["health"], get("/readyz"))).startswith(b"HTTP/1.1 200")
         assert (await ask(ports["http"], get("/v2/health/ready"))).startswith(b"HTTP/1.1 200")
         process.send_signal(signal.SIGINT)
@@ -239,7 +211,7 @@ async def test_during_the_delay_it_is_not_ready_and_still_serves(tmp_path: Path)
 async def test_requests_that_take_too_long_are_cancelled_and_counted(tmp_path: Path) -> None:
     async with held() as lab:
         text = HANGING.replace("PORT", str(lab.port)) + "drain: {timeout: 1}\n"
-        with serving(tmp_path, text) as (process, ports):
+        with served(written(tmp_path, text)) as (process, ports):
             calls = [asyncio.ensure_future(ask(ports["http"], INFER)) for _ in range(3)]
             await lab.connected(3)
             process.send_signal(signal.SIGTERM)
@@ -249,10 +221,9 @@ async def test_requests_that_take_too_long_are_cancelled_and_counted(tmp_path: P
     assert told[-1].endswith("WARNING gateway.cli.stopping: ended; cancelled requests: 3\n")
 
 
-@pytest.mark.long
 async def test_a_second_signal_cancels_requests_in_flight(tmp_path: Path) -> None:
     async with held() as lab:
-        with serving(tmp_path, HANGING.replace("PORT", str(lab.port))) as (process, ports):
+        with served(written(tmp_path, HANGING.replace("PORT", str(lab.port)))) as (process, ports):
             call = asyncio.ensure_future(ask(ports["http"], INFER))
             await lab.arrived.wait()
             process.send_signal(signal.SIGTERM)

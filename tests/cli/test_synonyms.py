@@ -17,10 +17,7 @@ CONFIG = ("--config", "config/gateway.yaml")
         (("call", "--token", "x"), "--token (use --key)"),
         (("probe", "--duration", "3"), "--duration (use --timeout)"),
         (("serve", "--confg", "x"), "--confg (did you mean --config?)"),
-        (
-            ("serve", "--max-instances", "3"),
-            "--max-instances (use the configuration key `backends.*.servers.max`)",
-        ),
+        (("serve", "--max-instances", "3"), "--max-instances (use the configuration key `backends.*.servers.max`)"),
         (("serve", "--port", "80"), "--port (use the configuration key `listeners[].bind`)"),
         (("reference", "--port", "80"), "--port (use --bind)"),
         (("schema", "--nonsense"), "--nonsense\n"),

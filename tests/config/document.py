@@ -36,8 +36,6 @@ WORDS = {
 
 
 class Key(NamedTuple):
-    """A key of the configuration."""
-
     name: str
     """Its dotted name, in which `[]` is any item of a list and `.*` any key of a map."""
     required: bool
@@ -84,7 +82,6 @@ def keys_of_policy(found: list[Key], policy: str, above: str = "backends.*") -> 
 
 
 def overview(found: list[Key]) -> str:
-    """The table of the keys at the top."""
     rows = [f"| [`{key.name}`]({key.name}.md) | {_meaning(key)} |\n" for key in found if not key.above]
     return "| key | meaning |\n|---|---|\n" + "".join(rows)
 
@@ -105,7 +102,6 @@ def table(schema: dict[str, Any], found: list[Key]) -> str:
 
 
 def _default(required: bool, part: dict[str, Any]) -> str:
-    """The cell of the default of a key."""
     if required:
         return "*required*"
     if part.get("default") in (None, ""):

@@ -14,6 +14,7 @@ import yaml
 
 from gateway.cli.options import catalog
 from gateway.config import ConfigError, loads_with_warnings
+from tests.config.told import problems, warnings
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "config" / "examples").rglob("*.yaml"))
 VALUES: tuple[Any, ...] = (None, [], {}, "grpc", ["grpc"], "*", -1, True, {"nothing": 1})
@@ -40,7 +41,6 @@ Place = tuple[Any, ...]
 
 
 def places(part: Any, above: Place = ()) -> Iterator[Place]:
-    """The place of each part of a document."""
     if above:
         yield above
     items = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
@@ -49,7 +49,6 @@ def places(part: Any, above: Place = ()) -> Iterator[Place]:
 
 
 def changed(document: Any, place: Place, value: Any) -> str:
-    """The document with `value` at `place`."""
     copy = orjson.loads(orjson.dumps(document))
     part = copy
     for key in place[:-1]:
@@ -92,9 +91,7 @@ def test_a_changed_configuration_is_read_or_refused(name: str) -> None:
 def test_an_unknown_protocol_is_told_with_credentials_as_without() -> None:
     listener = '{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, grpc], auth: {anonymous: team}}'
     text = f"listeners: [{listener}]\nprincipals: {{team: {{permissions: [use]}}}}\nauth: {{keys: {{file: /keys}}}}\n"
-    with pytest.raises(ConfigError, match="did you mean") as refused:
-        loads_with_warnings(text, "c.yaml", catalog(), {})
-    assert any("grpc" in each.message for each in refused.value.problems)
+    assert any("'grpc'; did you mean" in each for each in problems(text))
 
 
 @pytest.mark.parametrize("operation", ["log-settings", "trace-settings", "load", "config", "model-statistics"])
@@ -103,7 +100,6 @@ def test_a_protocol_that_lacks_an_operation_says_nothing_about_its_route(operati
     listener = '{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, grps-rest, umbridge], allow_control: true}'
     backend = "{protocol: v2-rest, endpoints: ['h:1'], policies: [{timeout: {seconds: 1}}]}"
     text = f"listeners: [{listener}]\nbackends: {{t: {backend}}}\nroutes: [{{match: {{operation: ANY}}, backend: t}}]\n"
-    _, warnings = loads_with_warnings(text.replace("ANY", operation), "c.yaml", catalog(), {})
-    assert not warnings
-    with pytest.raises(ConfigError, match="needs a model name, which grps-rest requests at listener 'http' may not"):
-        loads_with_warnings(text.replace("ANY", "infer"), "c.yaml", catalog(), {})
+    assert warnings(text.replace("ANY", operation)) == []
+    told = "\n".join(problems(text.replace("ANY", "infer")))
+    assert "needs a model name, which grps-rest requests at listener 'http' may not" in told

@@ -2,9 +2,8 @@
 
 import pytest
 
-from gateway.cli.options import catalog
-from gateway.config import Config, loads
 from gateway.config.changes import applicable, changes, not_applied
+from tests.config.told import read
 
 BASE = """
 listeners:
@@ -18,10 +17,6 @@ routes:
   - {match: {model: r1}, backend: one}
   - {match: {model: r2}, backend: two}
 """
-
-
-def config(text: str) -> Config:
-    return loads(text, "test.yaml", catalog(), {})
 
 
 @pytest.mark.parametrize(
@@ -44,18 +39,18 @@ def config(text: str) -> Config:
 )
 def test_each_difference_is_told(old: str, new: str, found: list[str]) -> None:
     assert BASE.count(old) == 1
-    assert list(changes(config(BASE), config(BASE.replace(old, new)))) == found
+    assert list(changes(read(BASE), read(BASE.replace(old, new)))) == found
 
 
 def test_routes_that_move_are_told() -> None:
     lines = BASE.splitlines()
     moved = "\n".join([*lines[:-3], lines[-2], lines[-1], lines[-3]])
-    assert list(changes(config(BASE), config(moved))) == ["routes in another order"]
+    assert list(changes(read(BASE), read(moved))) == ["routes in another order"]
 
 
 def test_reference_servers_keep_the_values_they_started_with() -> None:
-    running = config(BASE)
-    loaded = config(BASE + 'reference: [{protocol: v2-rest, bind: "127.0.0.1:7", models: [double]}]')
+    running = read(BASE)
+    loaded = read(BASE + 'reference: [{protocol: v2-rest, bind: "127.0.0.1:7", models: [double]}]')
     assert applicable(running, loaded) == running
     assert not_applied(running, loaded) == ("reference differs from the file, which needs a restart to take effect",)
     assert not_applied(running, running) == ()

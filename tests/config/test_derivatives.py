@@ -3,9 +3,8 @@
 import pytest
 
 from gateway.bridge.settings import Derivatives
-from gateway.cli.options import catalog
-from gateway.config import ConfigError, loads
 from gateway.core.operations import Operation
+from tests.config.told import problem, read
 
 CONFIG = """
 listeners: [{{name: science, bind: "127.0.0.1:0", protocols: [umbridge]}}]
@@ -20,7 +19,7 @@ routes:
 
 def test_all_keys() -> None:
     given = "{method: forward, order: 2, step: 1.0e-4, typical: 10, replace: [gradient], error: true, batch: 64}"
-    route = loads(CONFIG.format(given=given), "test.yaml", catalog(), {}).routes[0]
+    [route] = read(CONFIG.format(given=given)).routes
     assert route.translate.derivatives == Derivatives("forward", 2, 1e-4, 10, (Operation.GRADIENT,), True, 64)
 
 
@@ -34,7 +33,6 @@ def test_all_keys() -> None:
     ],
 )
 def test_what_is_refused_has_its_line_and_column(given: str, column: int, text: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        loads(CONFIG.format(given=given), "test.yaml", catalog(), {})
-    assert f"test.yaml:8:{column}:" in str(caught.value)
-    assert text in str(caught.value)
+    told = problem(CONFIG.format(given=given))
+    assert told.startswith(f"8:{column}:")
+    assert text in told

@@ -11,8 +11,9 @@ from pydantic import BaseModel, SecretStr
 
 from gateway.assembly.registry import policies
 from gateway.cli.options import catalog
-from gateway.config import Config, load, loads
+from gateway.config import Config, load
 from gateway.config.effective import MASK, effective
+from tests.config.told import read
 
 ROOT = Path(__file__).parents[2]
 TEXT = """
@@ -37,7 +38,7 @@ routes:
 
 
 def test_it_has_every_key_and_no_secret() -> None:
-    found: Any = effective(loads(TEXT, "test.yaml", catalog(), {}))
+    found: Any = effective(read(TEXT))
     written = json.dumps(found, allow_nan=False)
     assert "planted" not in written
     assert found["tracing"]["headers"] == {"api-key": MASK}
@@ -56,7 +57,7 @@ def test_texts_from_files_and_variables_are_shown_as_their_references(tmp_path: 
     (tmp_path / "secret").write_text("planted-4\n")
     header = f"${{file:{tmp_path}/secret}}"
     text = TEXT.replace("match: {model: m,", f"match: {{model: '${{MODEL}}', header: {{x-key: '{header}'}},")
-    found: Any = effective(loads(text, "test.yaml", catalog(), {"MODEL": "planted-5"}))
+    found: Any = effective(read(text, MODEL="planted-5"))
     assert "planted" not in json.dumps(found)
     assert found["routes"][0]["match"]["header"] == {"x-key": header}
     assert found["routes"][0]["match"]["model"] == "${MODEL}"

@@ -35,11 +35,8 @@ def test_listeners_are_read(whole: Config) -> None:
 
 
 def test_bounds_are_read() -> None:
-    text = SOUND.replace(
-        "listeners:", "limits: {connections_per_client: 5, memory_per_client: 6, shed: {}}\nlisteners:", 1
-    )
-    config = loads(text, "g.yaml", CATALOG)
-    limits = config.limits
+    text = "limits: {connections_per_client: 5, memory_per_client: 6, shed: {}}\n" + SOUND
+    limits = loads(text, "g.yaml", CATALOG).limits
     assert (limits.connections_per_client, limits.memory_per_client) == (5, 6)
     assert limits.shed is not None
     assert (limits.shed.lag, limits.shed.memory) == (0.25, 0.9)

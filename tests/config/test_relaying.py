@@ -6,10 +6,9 @@ import pytest
 
 from gateway.assembly.registry import policies, protocols
 from gateway.bridge.settings import TranslateSettings
-from gateway.cli.options import catalog
-from gateway.config import loads, loads_with_warnings
 from gateway.config.relaying import NEEDS_NO_CONTENT, relaying
 from gateway.config.routes import RouteConfig
+from tests.config import told
 
 BACKEND = "protocol: v2-rest, endpoints: ['lab:1'], safe: true"
 
@@ -21,7 +20,7 @@ backends: {{lab: {{{backend}}}, other: {{{BACKEND}}}}}
 routes: [{{{route}}}]
 {more}
 """
-    config = loads(text, "test.yaml", catalog(), {})
+    config = told.read(text)
     spoken = {name: protocols()[each.protocol] for name, each in config.backends.items()}
     found = relaying(config.routes[0], protocols()[client], config, spoken)
     assert (found.relay is None) == bool(found.reads)
@@ -106,23 +105,18 @@ def test_both_sides_must_speak_one_wire_form_in_one_way() -> None:
 
 
 def warnings(listener: str, backend: str, more: str = "") -> list[str]:
-    text = f"""
+    return told.warnings(f"""
 listeners: [{{name: in, bind: "{listener}", protocols: [v2-rest]}}]
 backends: {{lab: {{{backend}, policies: [{{timeout: {{seconds: 9}}}}]}}}}
 routes: [{{match: {{}}, backend: lab}}]
 {more}
-"""
-    _, found = loads_with_warnings(text, "test.yaml", catalog(), {})
-    return list(map(str, found))
+""")
 
 
 def test_a_triton_that_anybody_can_reach_unread_is_warned_of() -> None:
     triton = "protocol: v2-rest, endpoints: ['lab:1'], flavor: triton"
     [found] = warnings("0.0.0.0:80", triton)
-    assert (
-        "listener 'in' requires no credentials, and its requests reach the Triton servers of backend 'lab' unread"
-        in found
-    )
+    assert "'in' requires no credentials, and its requests reach the Triton servers of backend 'lab' unread" in found
     assert warnings("127.0.0.1:80", triton) == []
     assert warnings("0.0.0.0:80", triton, "check: full") == []
     assert warnings("0.0.0.0:80", triton.replace("flavor: triton", "flavor: mlserver")) == []

@@ -44,7 +44,11 @@ WITH_MAGIC = replace(CATALOG, protocols={**CATALOG.protocols, **{each.name: each
             "umbridge, magical",
             "1:29: tcp:// is for protocols over TCP; expected HOST:PORT, got 'tcp://[::1]:1'",
         ),
-        ("'[::1]:1'", "umbridge, calls, points", "1:51: umbridge and points both serve POST /Evaluate"),
+        (
+            "'[::1]:1'",
+            "umbridge, calls, points",
+            "1:51: umbridge and points both serve POST /Evaluate; give one of them a prefix",
+        ),
     ],
 )
 def test_protocols_share_a_port_if_their_first_bytes_tell_them_apart(bind: str, protocols: str, expected: str) -> None:
@@ -54,6 +58,4 @@ def test_protocols_share_a_port_if_their_first_bytes_tell_them_apart(bind: str, 
         found = ""
     except ConfigError as error:
         found = str(error).removeprefix("g.yaml:")
-    assert found.startswith(expected)
-    assert bool(found) == bool(expected), found
-    assert "\n" not in found
+    assert found == expected

@@ -59,15 +59,13 @@ def test_keys_that_do_not_fit_together(files: Files) -> None:
     rows = {
         HEAD.replace("TLS", f"{{{pair}, client: required}}"): "'required' needs client_ca",
         HEAD.replace("TLS", f"{{{pair}, client_ca: {files.ca}}}"): "needs client: optional or required",
-        HEAD.replace("TLS", files.server)
-        .replace("v2-rest", "mip")
-        .replace("127.0.0.1:1", "unix:///run/a"): "a unix socket has no TLS",
+        HEAD.replace("TLS", files.server).replace("v2-rest", "mip").replace("127.0.0.1:1", "unix:///run/a"):
+            "a unix socket has no TLS",
         BACKEND.replace("TLS", f"{{certificate: {files.certificate}}}").replace("ADDRESS", "h:1"): "needs key",
         BACKEND.replace("TLS", f"{{ca: {files.ca}, verify: false}}").replace("ADDRESS", "h:1"): "has no effect with",
-        BACKEND.replace("TLS", "{}")
-        .replace("v2-grpc", "v2-rest")
-        .replace("ADDRESS", '"http://h:1"'): "'http://h:1' is an address without TLS; change one of them",
-    }
+        BACKEND.replace("TLS", "{}").replace("v2-grpc", "v2-rest").replace("ADDRESS", '"http://h:1"'):
+            "'http://h:1' is an address without TLS; change one of them",
+    }  # fmt: skip
     for text, why in rows.items():
         assert any(why in line for line in found(text)), (why, found(text))
 

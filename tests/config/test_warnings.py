@@ -124,30 +124,18 @@ def test_two_spellings_of_one_endpoint() -> None:
     assert of_backends(*(f"{name}: {{protocol: umbridge, endpoints: ['h:80']}}" for name in "ab")) == []
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "listener"),
-    [
-        ("127.0.0.1:80", "http"),
-        ("localhost:80", "http"),
-        ("http://LOCALHOST", "http"),
-        ("0.0.0.0:80", "http"),
-        ("[::1]:80", None),
-        ("h:80", None),
-        ("127.0.0.2:80", None),
-        ("127.0.0.1:82", None),
-        ("127.0.0.2:81", "other"),
-        ("localhost:81", "other"),
-        ("h:81", None),
-        ("[::1]:81", None),
-        ("127.0.0.1:83", "six"),
-        ("[::1]:83", "six"),
-        ("localhost:83", "six"),
-        ("h:83", None),
-        ("unix:///run/g.sock", "socket"),
-        ("unix:///run/h.sock", None),
-    ],
-)
-def test_an_endpoint_that_is_a_listener(endpoint: str, listener: str | None) -> None:
+ENDPOINTS = {
+    "http": ("127.0.0.1:80", "localhost:80", "http://LOCALHOST", "0.0.0.0:80"),
+    "other": ("127.0.0.2:81", "localhost:81"),
+    "six": ("127.0.0.1:83", "[::1]:83", "localhost:83"),
+    "socket": ("unix:///run/g.sock",),
+    "": ("[::1]:80", "h:80", "127.0.0.2:80", "127.0.0.1:82", "h:81", "[::1]:81", "h:83", "unix:///run/h.sock"),
+}
+"""Those that are this listener, and last those that are none."""
+
+
+@pytest.mark.parametrize(("listener", "endpoint"), [(name, each) for name, all in ENDPOINTS.items() for each in all])
+def test_an_endpoint_that_is_a_listener(listener: str, endpoint: str) -> None:
     text = f"'{endpoint}' is the gateway's own listener '{listener}': requests can loop; use the server's address"
     expected = [f"7:39: warning: {text}"] if listener else []
     assert of_backends(f"a: {{protocol: umbridge, endpoints: ['{endpoint}']}}") == expected
@@ -164,7 +152,6 @@ def unreachable(taker: int) -> list[str]:
     return [f"{shown} takes all requests that this route would take; put this route before {shown}"]
 
 
-# (the matches in their order, the route that takes what the last of them would take)
 REACH: tuple[tuple[tuple[str, ...], int | None], ...] = (
     # models
     (("", "model: m*"), 0),
@@ -213,6 +200,7 @@ REACH: tuple[tuple[tuple[str, ...], int | None], ...] = (
     (("path: /a", "path: /a/b"), None),
     (("path: /a", ""), None),
 )
+"""Matches in their order, and the route that takes what the last of them would take."""
 
 
 @pytest.mark.parametrize(("matches", "taker"), REACH)
@@ -319,40 +307,28 @@ routes: [{match: {}, backend: a}]
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "of_backend", "expected"),
     [
+        ("metrics: {models: 5}", "", "metrics' has no effect: the metrics page is on the health port; add `health:"),
+        ("metrics: {models: 5}\nhealth: {bind: 'h:1'}", "", ""),
+        ("metrics: {enabled: false}", "", ""),
+        ("metrics: {enabled: false, models: 5}", "", "models' has no effect: `enabled` is false"),
+        ("log: {access: {when: never, sample: 0.5}}", "", "sample' has no effect: `when` is never"),
+        ("log: {access: {when: always, sample: 0.5}}", "", ""),
+        ("permissions: {a: [{operations: [infer]}]}", "", "a' has no effect: no principal uses it"),
+        ("principals: {a: {permissions: [use]}}", "", "principals' has no effect: authentication is off"),
         (
-            "metrics: {models: 5}",
-            "metrics' has no effect: the metrics page is on the health port; add `health:",
-        ),
-        ("metrics: {models: 5}\nhealth: {bind: 'h:1'}", ""),
-        ("metrics: {enabled: false}", ""),
-        ("metrics: {enabled: false, models: 5}", "models' has no effect: `enabled` is false"),
-        ("log: {access: {when: never, sample: 0.5}}", "sample' has no effect: `when` is never"),
-        ("log: {access: {when: always, sample: 0.5}}", ""),
-        ("permissions: {a: [{operations: [infer]}]}", "a' has no effect: no principal uses it"),
-        ("principals: {a: {permissions: [use]}}", "principals' has no effect: authentication is off"),
-    ],
-)
-def test_keys_that_have_no_effect(text: str, expected: str) -> None:
-    found = warnings(TINY.replace("MORE", "") + text)
-    assert [expected in each for each in found] == [True] * bool(expected), found
-
-
-@pytest.mark.parametrize(
-    ("keys", "expected"),
-    [
-        (
-            "queue: {length: 5}",
+            "",
+            ", queue: {length: 5}",
             "queue' has no effect: calls wait only if `max_in_flight` limits them; add `max_in_flight`",
         ),
-        ("queue: {length: 5}, max_in_flight: 2", ""),
-        ("health: {probe: none, interval: 5}", "interval' has no effect: `probe` is none"),
-        ("health: {probe: none, ejection: {failures: 2}}", ""),
+        ("", ", queue: {length: 5}, max_in_flight: 2", ""),
+        ("", ", health: {probe: none, interval: 5}", "interval' has no effect: `probe` is none"),
+        ("", ", health: {probe: none, ejection: {failures: 2}}", ""),
     ],
 )
-def test_keys_of_backends_that_have_no_effect(keys: str, expected: str) -> None:
-    found = warnings(TINY.replace("MORE", f", {keys}"))
+def test_keys_that_have_no_effect(text: str, of_backend: str, expected: str) -> None:
+    found = warnings(TINY.replace("MORE", of_backend) + text)
     assert [expected in each for each in found] == [True] * bool(expected), found
 
 

@@ -42,8 +42,5 @@ def check(found: Tensor, sent: Tensor, traits: Traits, *, named: bool = True) ->
 
 def numbers(tensor: Tensor) -> list[object]:
     """Return the elements as Python numbers, which compare exactly, even with different types. -0.0 differs from 0."""
-    return [_signed_zero(each) for each in tensor.array.astype(object).reshape(-1).tolist()]
-
-
-def _signed_zero(number: object) -> object:
-    return str(number) if str(number) == "-0.0" else number
+    found = tensor.array.astype(object).reshape(-1).tolist()
+    return ["-0.0" if str(each) == "-0.0" else each for each in found]

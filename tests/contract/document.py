@@ -124,7 +124,6 @@ BEFORE, BEHIND = "before", "behind"
 
 
 async def seen(matrix: Matrix) -> Run:
-    """Return the results of a running matrix."""
     return {
         front.name: {back.name: await observed(Asked(matrix, front, back)) for back in OURS.values()}
         for front in OURS.values()
@@ -132,7 +131,6 @@ async def seen(matrix: Matrix) -> Run:
 
 
 def document(seen: Run) -> str:
-    """Return the text of the page."""
     forms = {front: {back: seen[front][back] for back in FORMS} for front in FORMS}
     declared = ", ".join(_code(name) for name, form in FORMS.items() if not form.traits.models.trusted_metadata)
     lines = [
@@ -154,7 +152,9 @@ def document(seen: Run) -> str:
 
 def _overview(seen: Run) -> Iterator[str]:
     head = ["clients \\ servers", *map(_code, seen)]
-    return _table(head, ([_linked(front), *map(_counts, backs.values())] for front, backs in seen.items()))
+    return _table(
+        head, ([f"[`{front}`](#{front}-clients)", *map(_counts, backs.values())] for front, backs in seen.items())
+    )
 
 
 def _untyped(seen: Run) -> Iterator[str]:
@@ -278,10 +278,6 @@ def _line(cells: Sequence[str]) -> str:
 
 def _code(name: str) -> str:
     return f"`{name}`"
-
-
-def _linked(front: str) -> str:
-    return f"[`{front}`](#{front}-clients)"
 
 
 if __name__ == "__main__":

@@ -31,7 +31,6 @@ class Case:
 
 
 def array(name: str, datatype: Datatype, *rows: object) -> Tensor:
-    """Return a tensor with these rows."""
     return tensor(name, np.array(rows, datatype.dtype), datatype)
 
 
@@ -238,7 +237,6 @@ def keeps(dialect: Dialect, datatype: Datatype) -> bool:
 
 
 def infinite(dialect: Dialect) -> Tensor:
-    """Return NaN and an infinity."""
     found = array("x", FP64, [np.nan, -np.inf])
     return replace(found, shape=(2,)) if dialect.traits.wire.points else found
 

@@ -33,11 +33,9 @@ class Dialect:
         """Return the Traits of the protocol, as far as this server type supports them. Not every V2 server streams over
         REST."""
         traits = self.protocol.traits
-        return (
-            traits
-            if not traits.wire.streams or self._streams()
-            else replace(traits, wire=replace(traits.wire, streams=False))
-        )
+        if not traits.wire.streams or self._streams():
+            return traits
+        return replace(traits, wire=replace(traits.wire, streams=False))
 
     def _streams(self) -> bool:
         asked = or_error(lambda: self.protocol.encode_request(Request(Operation.STREAM, "m"), self.target))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Traits
-from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.requests import Request, RequestedOutput
 from gateway.core.tensors import Parameters, Tensor, tensor
 from tests.contract.wire import LITERAL
 
@@ -81,10 +81,4 @@ def extras(draw: st.DrawFn, operation: Operation) -> tuple[Tensor, ...]:
     )
 
 
-@st.composite
-def responses(draw: st.DrawFn, traits: Traits) -> Response:
-    return Response(draw(several(traits)))
-
-
-def requested() -> st.SearchStrategy[tuple[RequestedOutput, ...]]:
-    return st.lists(NAMES, min_size=1, max_size=3, unique=True).map(lambda names: tuple(map(RequestedOutput, names)))
+REQUESTED = st.lists(NAMES, min_size=1, max_size=3, unique=True).map(lambda names: tuple(map(RequestedOutput, names)))

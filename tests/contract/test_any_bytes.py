@@ -32,12 +32,8 @@ T = TypeVar("T")
 
 BLAMED = frozenset(
     {
-        Reason.INVALID_INPUT,
-        Reason.TOO_LARGE,
-        Reason.UNSUPPORTED,
-        Reason.UNSUPPORTED_ENCODING,
-        Reason.UNSUPPORTED_MEDIA_TYPE,
-        Reason.MODEL_NOT_FOUND,
+        *(Reason.INVALID_INPUT, Reason.TOO_LARGE, Reason.UNSUPPORTED, Reason.UNSUPPORTED_ENCODING),
+        *(Reason.UNSUPPORTED_MEDIA_TYPE, Reason.MODEL_NOT_FOUND),
     }
 )
 """The valid errors of decode_request: client errors, and requests that the protocol cannot express."""

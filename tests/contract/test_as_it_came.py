@@ -24,8 +24,9 @@ SIGNATURE = """
 
 
 def config(protocol: str, more: str = "") -> str:
+    scheme = "tcp://" if protocol in ("grps-brpc", "mip") else ""
     return f"""
-listeners: [{{name: in, bind: "127.0.0.1:0", protocols: [{protocol}], model: m}}]
+listeners: [{{name: in, bind: "{scheme}127.0.0.1:0", protocols: [{protocol}], model: m}}]
 backends: {{lab: {{protocol: {protocol}, endpoints: ["lab:1"]}}}}
 routes:
   - match: {{model: m}}
@@ -76,7 +77,7 @@ async def test_grps_over_brpc() -> None:
     meta = RpcMeta(request={"service_name": SERVICE, "method_name": "Predict"}, correlation_id=7)
     frame = write_frame(meta.SerializeToString(), (request,))
     told = write_frame(RpcMeta(response={}, correlation_id=7).SerializeToString(), (answer,))
-    wires = Wires(config("grps-brpc").replace('"127.0.0.1:0"', '"tcp://127.0.0.1:0"'), lab=framed(told))
+    wires = Wires(config("grps-brpc"), lab=framed(told))
     for _ in range(2):
         reply = await wires.send("grps-brpc", cut(frame))
         assert b"".join(reply.parts).endswith(answer)
@@ -98,10 +99,7 @@ def framed(reply: Message) -> Server:
 
 async def test_mip() -> None:
     request, told = mip(0, 0, b"[1e3, 0.10]", b"[-2, 2.50]"), mip(1, 1, b"[0.10]", b"[ 1e1]")
-    wires = Wires(
-        config("mip").replace('"127.0.0.1:0"', '"tcp://127.0.0.1:0"'),
-        lab=replying(*map(bytes, told.parts), status=0),
-    )
+    wires = Wires(config("mip"), lab=replying(*map(bytes, told.parts), status=0))
     reply = await wires.send("mip", request)
     assert [b"".join(each.parts) for each in wires.sent["lab"]] == [b"".join(request.parts)]
     assert b"".join(reply.parts) == b"".join(told.parts)
@@ -130,9 +128,8 @@ async def test_v2_rest_with_an_id() -> None:
 
     async def lab(message: Message) -> Message:
         id = bytes(message.body).split(b'"')[3].decode()
-        return Message(
-            headers=Headers(JSON), parts=(body(id, '"model_name": "m", "outputs"', "0.10, 1e1"),), status=200
-        )
+        reply = body(id, '"model_name": "m", "outputs"', "0.10, 1e1")
+        return Message(headers=Headers(JSON), parts=(reply,), status=200)
 
     wires = Wires(config("v2-rest").replace("v2-rest, endpoints", "v2-rest, flavor: plain, endpoints"), lab=lab)
     for id in ("3f2a", "77-b"):

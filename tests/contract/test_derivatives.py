@@ -63,7 +63,6 @@ class Asked:
         return replace(request, model=model.replace("slope.", "posterior."))
 
     async def claimed(self) -> frozenset[str]:
-        """Return the derivatives that ModelInfo claims."""
         reply = await self._wires.post("umbridge", "/ModelInfo", json.dumps({"name": self._model}).encode())
         support = json.loads(bytes(reply.body))["support"]
         return frozenset(name for name, claim in support.items() if claim and name != "Evaluate")
@@ -99,9 +98,7 @@ class Asked:
             path = f"/v2/models/{self._model}.{operation.value}/infer"
             await self._wires.post("v2-rest", path, json.dumps({"inputs": tensors}).encode())
             if len(self.calls) > before:
-                found.add(
-                    {"gradient": "Gradient", "apply_jacobian": "ApplyJacobian"}.get(operation.value, "ApplyHessian")
-                )
+                found.add("".join(word.capitalize() for word in operation.value.split("_")))
         return frozenset(found)
 
 

@@ -315,7 +315,6 @@ async def test_inputs_that_do_not_fit_are_refused(matrix: Matrix, front: Dialect
 
 
 def asks(front: Dialect, operation: Operation) -> bool:
-    """Return whether the client protocol can express the request."""
     return not isinstance(or_error(lambda: front.asked(Request(operation, "posterior"))), GatewayError)
 
 

@@ -55,13 +55,11 @@ def carries(dialect: Dialect, case: expect.Case) -> bool:
     return not isinstance(answer, GatewayError)
 
 
-def is_one_of_both(front: Dialect, back: Dialect) -> bool:
-    return (front in FORMS.values()) is (back in FORMS.values())
-
-
 each_pair = each(
     {
-        "both are ready forms, or none is": lambda front, back, case: is_one_of_both(front, back),
+        "both are ready forms, or none is": lambda front, back, case: (
+            (front in FORMS.values()) is (back in FORMS.values())
+        ),
         "no server of this protocol has such a model": lambda _, back, case: (
             not serves(back.protocol, MODELS[case.model])
         ),
@@ -92,10 +90,7 @@ async def test_a_model_answers_or_the_call_is_refused(
     assert [numbers(found) for found in answer.outputs] == [numbers(expected) for expected in case.outputs]
 
 
-each_form_in_front = each({}, "{front}-to-{back}", front=FORMS, back=OTHERS)
-
-
-@each_form_in_front
+@each({}, "{front}-to-{back}", front=FORMS, back=OTHERS)
 async def test_a_gateway_is_ready_in_the_words_of_the_form(matrix: Matrix, front: Dialect, back: Dialect) -> None:
     for operation in (Operation.LIVE, Operation.READY):
         assert await matrix.ask(front, back, Request(operation, "double")) is True

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,15 +13,16 @@ from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.frozen import replace
 from gateway.core.models import ModelEntry, ServerInfo, Signature, TensorSpec
-from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Traits, merge
 from gateway.core.requests import Answer, Request, RequestedOutput, Response
-from gateway.core.statistics import Measurements
+from gateway.core.statistics import Measurements, Statistics
 from gateway.core.tensors import Parameters, Tensor, tensor
 from tests.contract import strategies as make
 from tests.contract.cases import each, each_datatype, each_dialect
 from tests.contract.comparing import check_all
 from tests.contract.flavors import DIALECTS, Dialect, names_models
+from tests.contract.samples import ANSWERS, extras
 from tests.contract.wire import DEADLINE, LISTENER, LITERAL, PEER, or_error
 
 REFUSED = frozenset({Status.INVALID_ARGUMENT, Status.UNIMPLEMENTED})
@@ -38,8 +40,12 @@ def of(datatype: Datatype, *shape: int) -> Tensor:
     return tensor("x", numbers.reshape(shape), datatype)
 
 
-def plain_shape(traits: Traits) -> tuple[int, ...]:
-    return (6,) if traits.wire.points else (2, 3)
+def plain(traits: Traits, datatype: Datatype = Datatype.FP64) -> Tensor:
+    return of(datatype, 6) if traits.wire.points else of(datatype, 2, 3)
+
+
+def plain_request(dialect: Dialect, **fields: Any) -> Request:
+    return replace(Request(Operation.INFER, "m", inputs=(plain(dialect.traits),)), **fields)
 
 
 # --- Tensors ---
@@ -47,14 +53,14 @@ def plain_shape(traits: Traits) -> tuple[int, ...]:
 
 @each_datatype
 def test_plain_tensors_are_never_refused(dialect: Dialect, datatype: Datatype) -> None:
-    request = Request(Operation.INFER, "m", inputs=(of(datatype, *plain_shape(dialect.traits)),))
+    sent = (plain(dialect.traits, datatype),)
+    request = plain_request(dialect, inputs=sent)
     question = dialect.asked(request)
-    check_all(question.inputs, request.inputs, dialect.traits)
+    check_all(question.inputs, sent, dialect.traits)
 
-    response = Response((of(datatype, *plain_shape(dialect.traits)),))
-    answer = dialect.answered(response, question, request)
+    answer = dialect.answered(Response(sent), question, request)
     assert isinstance(answer, Response)
-    check_all(answer.outputs, response.outputs, dialect.traits)
+    check_all(answer.outputs, sent, dialect.traits)
 
 
 @each_dialect
@@ -72,8 +78,8 @@ def test_any_tensors_arrive_or_are_refused(dialect: Dialect, data: st.DataObject
 @each_dialect
 @given(data=st.data())
 def test_any_outputs_arrive_or_are_refused(dialect: Dialect, data: st.DataObject) -> None:
-    request = Request(Operation.INFER, "m", inputs=(of(Datatype.FP64, *plain_shape(dialect.traits)),))
-    response = data.draw(make.responses(dialect.traits))
+    request = plain_request(dialect)
+    response = Response(data.draw(make.several(dialect.traits)))
     answer = or_error(lambda: dialect.answered(response, dialect.asked(request), request))
     if isinstance(answer, GatewayError):
         # INTERNAL: the client's request does not allow these outputs
@@ -104,9 +110,8 @@ def check_addressing(dialect: Dialect, found: Request, sent: Request) -> None:
     traits = dialect.traits
     assert found.operation is sent.operation
     model, version = sent.model, sent.version if traits.models.versions else ""
-    if (
-        traits.models.joined_versions and version
-    ):  # the router splits them: only routes distinguish a version from the end of a name
+    if traits.models.joined_versions and version:
+        # the router splits them: only routes distinguish a version from the end of a name
         model, version = f"{model}-{version}", ""
     assert found.model in ((model,) if names_models(traits) else (model, LISTENER.model))
     assert found.version == version
@@ -122,25 +127,22 @@ def is_refusal(found: object) -> bool:
 @each_dialect
 @given(parameters=make.PARAMETERS)
 def test_parameters_arrive_or_are_refused(dialect: Dialect, parameters: Parameters) -> None:
-    plain = (of(Datatype.FP64, *plain_shape(dialect.traits)),)
-    request = Request(Operation.INFER, "m", inputs=plain, parameters=parameters)
-    found = or_error(lambda: dialect.asked(request).parameters)
+    found = or_error(lambda: dialect.asked(plain_request(dialect, parameters=parameters)).parameters)
     assert found == parameters or is_refusal(found)
 
 
 @each_dialect
 @given(parameters=make.PARAMETERS)
 def test_parameters_of_tensors_arrive_or_are_refused(dialect: Dialect, parameters: Parameters) -> None:
-    plain = replace(of(Datatype.FP64, *plain_shape(dialect.traits)), parameters=parameters)
-    found = or_error(lambda: dialect.asked(Request(Operation.INFER, "m", inputs=(plain,))).inputs[0].parameters)
+    sent = replace(plain(dialect.traits), parameters=parameters)
+    found = or_error(lambda: dialect.asked(plain_request(dialect, inputs=(sent,))).inputs[0].parameters)
     assert found == parameters or is_refusal(found)
 
 
 @each({"no request says which outputs it wants": lambda dialect: not dialect.traits.wire.selects}, dialect=DIALECTS)
-@given(outputs=make.requested())
+@given(outputs=make.REQUESTED)
 def test_requested_outputs_arrive(dialect: Dialect, outputs: tuple[RequestedOutput, ...]) -> None:
-    plain = (of(Datatype.FP64, *plain_shape(dialect.traits)),)
-    assert dialect.asked(Request(Operation.INFER, "m", inputs=plain, outputs=outputs)).outputs == outputs
+    assert dialect.asked(plain_request(dialect, outputs=outputs)).outputs == outputs
 
 
 # --- Operations ---
@@ -158,13 +160,10 @@ def test_derivatives_arrive_where_the_wire_has_them(
     request = data.draw(make.inferences(dialect.traits, operation=operation))
     question = dialect.asked(request)
     assert question.operation is operation
-    extras = len(DERIVATIVES[operation])
-    check_all(question.inputs[:-extras], request.inputs[:-extras], dialect.traits)
-    check_all(
-        question.inputs[-extras:],
-        request.inputs[-extras:],
-        replace(dialect.traits, wire=replace(dialect.traits.wire, unnamed=False)),
-    )
+    count = len(DERIVATIVES[operation])
+    check_all(question.inputs[:-count], request.inputs[:-count], dialect.traits)
+    named = replace(dialect.traits, wire=replace(dialect.traits.wire, unnamed=False))
+    check_all(question.inputs[-count:], request.inputs[-count:], named)
 
     response = Response((tensor("output", np.array([0.5, -1.0])),))
     answer = dialect.answered(response, question, request)
@@ -181,35 +180,23 @@ def test_derivatives_arrive_where_the_wire_has_them(
     operation={each.value: each for each in DERIVATIVES},
 )
 def test_derivatives_are_refused_where_the_wire_has_none(dialect: Dialect, operation: Operation) -> None:
-    inputs = (of(Datatype.FP64, *plain_shape(dialect.traits)), *map(index_or_vector, DERIVATIVES[operation]))
+    inputs = (plain(dialect.traits), *extras(operation))
     with pytest.raises(GatewayError) as caught:
-        dialect.asked(Request(operation, "m", inputs=inputs))
+        dialect.asked(plain_request(dialect, operation=operation, inputs=inputs))
     assert caught.value.reason is Reason.UNSUPPORTED
-
-
-def index_or_vector(name: str) -> Tensor:
-    return tensor(name, np.array([0] if name in INDEX_TENSORS else [0.5, -1.0]))
 
 
 MODELS = (ModelEntry("a model", "1", "READY"), ModelEntry("b/é"))
 
 TOLD: Mapping[Operation, Answer] = {
-    Operation.LIVE: True,
-    Operation.READY: True,
-    Operation.MODEL_READY: True,
-    Operation.SERVER_METADATA: ServerInfo("contract", "1.2", ("binary_tensor_data",)),
+    # without statistics, of which gRPC tells every counter
+    **{operation: answer for operation, answer in ANSWERS.items() if not isinstance(answer, Statistics)},
     Operation.MODELS: MODELS,
-    Operation.CONFIG: {"name": "a model"},
     Operation.ONLINE: True,
     Operation.OFFLINE: True,
     Operation.STATISTICS: Measurements(),
-    Operation.LOAD: True,
-    Operation.UNLOAD: True,
-    Operation.TRACE_SETTINGS: {"trace_level": ["OFF"], "trace_rate": "1"},
-    Operation.LOG_SETTINGS: {"log_info": True, "log_verbose_level": 1, "log_format": "default"},
 }
-"""Return a server's answer. A protocol can send another operation: UM-Bridge requests the models as a liveness
-check."""
+"""The answers of a server. A protocol can send another operation: UM-Bridge requests the models as a liveness check."""
 
 
 @each_dialect
@@ -260,7 +247,7 @@ def test_metadata_arrives(dialect: Dialect) -> None:
 
 @each_dialect
 def test_a_stream_is_asked_for_where_the_traits_say_so(dialect: Dialect) -> None:
-    request = Request(Operation.STREAM, "m", inputs=(of(Datatype.FP64, *plain_shape(dialect.traits)),))
+    request = plain_request(dialect, operation=Operation.STREAM)
     if dialect.traits.wire.streams:
         assert dialect.asked(request).operation is Operation.STREAM
         return

@@ -47,7 +47,6 @@ RESPONSES = [Response((row(at, at + 0.5),), "m") for at in range(3)]
 
 
 def replies(dialect: Dialect) -> list[Message]:
-    """Return the messages that a server writes for RESPONSES."""
     question = dialect.asked(request())
     return [dialect.protocol.encode_response(each, question, LITERAL) for each in RESPONSES]
 

@@ -51,6 +51,5 @@ def test_a_server_can_be_asked_for_a_model(dialect: Dialect) -> None:
 
 
 def can_ask(dialect: Dialect, operation: Operation) -> bool:
-    """Return whether `encode_request` can express the request."""
     request = Request(operation, "m")
     return not isinstance(or_error(lambda: dialect.protocol.encode_request(request, dialect.target)), GatewayError)

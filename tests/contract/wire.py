@@ -31,7 +31,6 @@ def returned(message: Message, protocol: Protocol) -> Message:
 
 
 def or_error(call: Callable[[], T]) -> T | GatewayError:
-    """Return the result of `call`, or the GatewayError that it raises."""
     try:
         return call()
     except GatewayError as error:
@@ -69,8 +68,4 @@ def _over_tcp(message: Message, protocol: Protocol) -> Message:
     return Message()
 
 
-_DELIVERIES: dict[str, Callable[[Message, Protocol], Message]] = {
-    "http": _over_http,
-    "grpc": _over_grpc,
-    "tcp": _over_tcp,
-}
+_DELIVERIES = {"http": _over_http, "grpc": _over_grpc, "tcp": _over_tcp}

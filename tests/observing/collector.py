@@ -30,23 +30,18 @@ class Collector:
     @property
     def spans(self) -> list[Span]:
         """All spans, in the order in which they came."""
-        return [
-            span
-            for request in self.requests
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        ]
+        return [span for _, span in self._of_resources()]
 
     def services(self) -> dict[bytes, str]:
         """The `service.name` of each span, by the span's id."""
-        return {
-            span.span_id: str(attributes(resource.resource.attributes)["service.name"])
-            for request in self.requests
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        }
+        return {span.span_id: str(found["service.name"]) for found, span in self._of_resources()}
+
+    def _of_resources(self) -> Iterator[tuple[dict[str, object], Span]]:
+        """Each span with the attributes of its resource."""
+        for request in self.requests:
+            for resource in request.resource_spans:
+                for scope in resource.scope_spans:
+                    yield from ((attributes(resource.resource.attributes), span) for span in scope.spans)
 
 
 def attributes(pairs: object) -> dict[str, object]:
@@ -60,7 +55,6 @@ def attributes(pairs: object) -> dict[str, object]:
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    """A collector on a free port."""
     collector = Collector()
 
     class Handler(QuietHandler):

@@ -24,7 +24,6 @@ FAMILIES = (*_defined(request_metrics), *_defined(metrics))
 
 
 def table() -> str:
-    """The metrics as a table in Markdown."""
     return "| metric | kind | labels | meaning |\n|---|---|---|---|\n" + "".join(map(_row, FAMILIES))
 
 

@@ -25,17 +25,14 @@ REFERENCE = """
 reference:
   - {protocol: v2-grpc, bind: "127.0.0.1:PORT", models: [double, fail, identity]}
 """
-CONFIG = (
-    LISTENERS
-    + REFERENCE
-    + """
+BACKEND = """
 backends:
   lab: {protocol: v2-grpc, endpoints: ["127.0.0.1:PORT"]}
 routes:
   - {match: {model: double}, backend: lab}
   - {match: {model: "*"}, backend: lab}
 """
-)
+CONFIG = LISTENERS + REFERENCE + BACKEND
 
 ROUTE = "{match: {model: double}, backend: lab}"
 ROUNDING = """match: {model: double}
@@ -70,8 +67,6 @@ def page_url(gateway: Gateway) -> str:
 
 
 class Page:
-    """A parsed metrics page."""
-
     def __init__(self, text: str) -> None:
         self.text = text
         self.families: dict[str, Metric] = {each.name: each for each in text_string_to_metric_families(text)}
@@ -88,7 +83,6 @@ class Page:
 
 
 def openmetrics(text: str) -> list[Metric]:
-    """A page in OpenMetrics."""
     return list(parser.text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
 
 
@@ -101,7 +95,6 @@ async def scrape(gateway: Gateway) -> Page:
 
 
 async def infer(client: httpx.AsyncClient, gateway: Gateway, model: str = "double", **more: object) -> httpx.Response:
-    """One inference by V2 REST."""
     body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1.5, 2.5]}], **more}
     return await client.post(f"{url(gateway)}/v2/models/{model}/infer", json=body)
 
@@ -113,5 +106,4 @@ async def fail(client: httpx.AsyncClient, gateway: Gateway) -> httpx.Response:
 
 
 async def evaluate(client: httpx.AsyncClient, gateway: Gateway, model: str = "double") -> httpx.Response:
-    """One evaluation by UM-Bridge."""
     return await client.post(f"{url(gateway)}/Evaluate", json={"name": model, "input": [[1.5, 2.5]], "config": {}})

@@ -16,6 +16,7 @@ from gateway.core.errors import not_found
 from gateway.core.record import Record
 from gateway.observing import access_log, line_file
 from gateway.observing.access_log import AccessLog, coloured_lines, json_lines, text_lines, times
+from gateway.observing.batches import Batch
 from gateway.observing.line_file import LineWriter
 from tests import records
 
@@ -83,10 +84,8 @@ def test_colours_tell_success_from_failure() -> None:
 
 def test_a_model_that_a_client_named_cannot_forge_a_line_or_a_field() -> None:
     for name in ("a\nb", "a status=OK", '"', "\x1b[2J", "é", "\ud800", "x" * 5000):
-        text, members = (
-            text_lines(records.batch(record(name)), SINCE),
-            json.loads(json_lines(records.batch(record(name)), SINCE)),
-        )
+        text = text_lines(records.batch(record(name)), SINCE)
+        members = json.loads(json_lines(records.batch(record(name)), SINCE))
         assert text.count(b"\n") == 1
         assert text.count(b" ") == text_lines(records.batch(record()), SINCE).count(b" ") + name.count(" ")
         assert b"\x1b" not in text
@@ -124,12 +123,18 @@ def lines(path: Path) -> Iterator[dict[str, object]]:
     yield from map(json.loads, path.read_text().splitlines())
 
 
-async def test_every_request_has_a_line_when_the_log_is_closed(path: Path) -> None:
-    log = AccessLog(LineWriter(str(path)), json_lines)
-    log.write(records.batch(ended(id="n0"), ended(id="n1")))
-    log.write(records.batch(ended(id="n2")))
+def logged(path: Path, *batches: Batch, sample: float = 1.0) -> list[object]:
+    """The ids of the requests that have lines."""
+    log = AccessLog(LineWriter(str(path)), json_lines, sample)
+    for each in batches:
+        log.write(each)
     log.close()
-    assert [each["id"] for each in lines(path)] == ["n0", "n1", "n2"]
+    return [each["id"] for each in lines(path)]
+
+
+async def test_every_request_has_a_line_when_the_log_is_closed(path: Path) -> None:
+    batches = records.batch(ended(id="n0"), ended(id="n1")), records.batch(ended(id="n2"))
+    assert logged(path, *batches) == ["n0", "n1", "n2"]
 
 
 async def test_lines_are_written_soon_without_further_requests(path: Path) -> None:
@@ -154,47 +159,31 @@ async def test_many_lines_do_not_wait(path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_sampling_leaves_out_successes_only(path: Path) -> None:
-    log = AccessLog(LineWriter(str(path)), json_lines, sample=0.0)
-    log.write(records.batch(ended(), ended(fails=True, id="failed"), ended()))
-    log.close()
-    assert [each["id"] for each in lines(path)] == ["failed"]
+    assert logged(path, records.batch(ended(), ended(fails=True, id="failed"), ended()), sample=0.0) == ["failed"]
 
 
-def probed(log: AccessLog, id: str, code: int = 200, reason: str = "", client: str = "10.0.0.1:1") -> None:
-    told = records.made((), id, "http", "v2-rest", client, 0.0, 0)
+def probe(id: str, code: int = 200, reason: str = "", client: str = "10.0.0.1:1", route: str = "") -> Batch:
+    told = records.route(records.made((), id, "http", "v2-rest", client, 0.0, 0), route)
     told.operation, told.reason = "ready", reason
     told.end(code, 0)
-    log.write(records.batch(told))
+    return records.batch(told)
 
 
 @pytest.mark.parametrize("sample", [1.0, 0.0])
 async def test_probes_have_a_line_when_their_outcome_changes(path: Path, sample: float) -> None:
-    log = AccessLog(LineWriter(str(path)), json_lines, sample)
     outcomes = [("first", 200, ""), ("same", 200, ""), ("away", 503, ""), ("still away", 503, ""), ("again", 200, ""),
                 ("not ready", 200, "not-ready")]  # fmt: skip
-    for at, outcome in enumerate(outcomes):
-        probed(log, *outcome, client=f"10.0.0.1:{at}")
-    probed(log, "another client", client="10.0.0.2:1")
-    log.close()
-    assert [each["id"] for each in lines(path)] == ["first", "away", "again", "not ready", "another client"]
+    probes = [probe(*outcome, client=f"10.0.0.1:{at}") for at, outcome in enumerate(outcomes)]
+    found = logged(path, *probes, probe("another client", client="10.0.0.2:1"), sample=sample)
+    assert found == ["first", "away", "again", "not ready", "another client"]
 
 
 async def test_models_that_are_called_as_probes_are_not_left_out(path: Path) -> None:
-    log = AccessLog(LineWriter(str(path)), json_lines)
-    for _ in range(2):
-        told = records.made((), "x", "http", "v2-rest", "10.0.0.1:1", 0.0, 0)
-        records.route(told, "route-0").operation = "ready"
-        told.end(200, 0)
-        log.write(records.batch(told))
-    log.close()
-    assert len(list(lines(path))) == 2
+    assert logged(path, *(probe("x", route="route-0") for _ in range(2))) == ["x", "x"]
 
 
 async def test_half_of_the_successes_are_about_half(path: Path) -> None:
-    log = AccessLog(LineWriter(str(path)), json_lines, sample=0.5)
-    log.write(records.batch(*[ended() for _ in range(2000)]))
-    log.close()
-    assert 800 < len(list(lines(path))) < 1200
+    assert 800 < len(logged(path, records.batch(*[ended() for _ in range(2000)]), sample=0.5)) < 1200
 
 
 def test_a_file_that_was_renamed_is_opened_again(path: Path) -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.record import Record
 from gateway.observing import counters
 from gateway.observing.counters import LATENCY_BOUNDS, Counters, RequestCounts
 from tests import records
+from tests.observing.ended import ended
 
 
 def record(
@@ -19,17 +19,17 @@ def record(
 ) -> Record:
     found = records.made([], "id", "http", "v2-rest", "c:1", 10.0, 5)
     records.route(found, route, "lab" if route else "", endpoint)
-    if failed:
-        found.failed(GatewayError(Status.UNAVAILABLE, Reason.UNREACHABLE, "gone"))
-    if rejected:
-        found.failed(GatewayError(Status.INVALID_ARGUMENT, Reason.INVALID_INPUT, "no such input"))
-    found.ended = 10.0 + seconds
+    return ended(found, seconds, failed=failed, rejected=rejected)
+
+
+def counters_of(*ended: Record) -> Counters:
+    found = Counters()
+    found.count(records.batch(*ended))
     return found
 
 
 def test_requests_are_counted_for_each_way() -> None:
-    counted = Counters()
-    counted.count(records.batch(record(), record(failed=True), record("h:2"), record("", route="", failed=True)))
+    counted = counters_of(record(), record(failed=True), record("h:2"), record("", route="", failed=True))
     found = {path.place: (path.succeeded, dict(path.failed)) for path in counted.paths()}
     assert found == {
         ("http", "route-0", "lab", "h:1"): (1, {"UNAVAILABLE": 1}),
@@ -49,8 +49,7 @@ def test_steps_of_a_graph_count_at_their_backend_and_the_request_at_its_listener
         each.listener = ""
         records.route(each, "models.m", "lab", each.endpoint)
     cancelled.status, cancelled.reason = "CANCELLED", "cancelled"
-    counted = Counters()
-    counted.count(records.batch(graph, step, cancelled))
+    counted = counters_of(graph, step, cancelled)
     assert {path.place: (dict(path.failed), dict(path.rejected)) for path in counted.paths()} == {
         ("http", "models.m", "", ""): ({"UNAVAILABLE": 1}, {}),
         ("", "models.m", "lab", "h:1"): ({"UNAVAILABLE": 1}, {}),
@@ -62,9 +61,8 @@ def test_steps_of_a_graph_count_at_their_backend_and_the_request_at_its_listener
 
 
 def test_errors_of_callers_are_counted_apart() -> None:
-    counted, other = Counters(), Counters()
-    other.count(records.batch(record(rejected=True), record(failed=True), record()))
-    counted.add(other)
+    counted = Counters()
+    counted.add(counters_of(record(rejected=True), record(failed=True), record()))
     for path in (*counted.paths(), *counted.news()):
         assert (path.succeeded, path.failed, path.rejected) == (1, {"UNAVAILABLE": 1}, {"INVALID_ARGUMENT": 1})
     by_status = {"OK": 1, "UNAVAILABLE": 1, "INVALID_ARGUMENT": 1}
@@ -75,22 +73,19 @@ def test_errors_of_callers_are_counted_apart() -> None:
 
 @pytest.mark.parametrize(("seconds", "bucket"), [(0.0, 0), (0.00009, 0), (0.0015, 6), (99.0, 30), (1000.0, 31)])
 def test_latencies_are_counted_in_buckets(seconds: float, bucket: int) -> None:
-    counted = Counters()
-    counted.count(records.batch(record(seconds=seconds)))
+    counted = counters_of(record(seconds=seconds))
     [path] = counted.paths()
     assert [at for at, count in enumerate(path.latencies) if count] == [bucket]
     assert len(path.latencies) == len(LATENCY_BOUNDS) + 1
 
 
 def test_only_ways_that_have_changed_are_told() -> None:
-    counted = Counters()
-    counted.count(records.batch(record("h:1", seconds=1), record("h:2", seconds=5)))
+    counted = counters_of(record("h:1", seconds=1), record("h:2", seconds=5))
     assert [path.place[3] for path in counted.paths(since=12)] == ["h:2"]
 
 
 def test_endpoints_that_come_and_go_do_not_grow_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "MOST_PATHS", 3)
-    counted = Counters()
-    counted.count(records.batch(*[record(f"h:{number}") for number in range(10)]))
+    counted = counters_of(*[record(f"h:{number}") for number in range(10)])
     assert len(list(counted.paths())) == 4
     assert counted.of_backend("lab").by_status == {"OK": 10}

@@ -20,9 +20,15 @@ def ended(finished: FinishedRecords, id: str = "x", *, fails: bool = False) -> R
     return record
 
 
-async def test_a_batch_is_handed_over_when_it_is_full() -> None:
+def with_reader() -> tuple[FinishedRecords, list[str]]:
+    """Those whose ids are read into a list, and the list."""
     finished, read = FinishedRecords(), list[str]()
     finished.readers.append(lambda batch: read.extend(batch.ids))
+    return finished, read
+
+
+async def test_a_batch_is_handed_over_when_it_is_full() -> None:
+    finished, read = with_reader()
     ids = [ended(finished, f"n{number}", fails=number % 3 == 0).id for number in range(BATCH + 3)]
     await asyncio.sleep(0)
     assert read == ids[:BATCH]
@@ -101,8 +107,7 @@ async def test_records_that_end_while_a_full_batch_is_read_are_in_later_batches(
 
 
 async def test_an_error_in_making_a_batch_is_logged_and_reaches_no_request(caplog: pytest.LogCaptureFixture) -> None:
-    finished, read = FinishedRecords(), list[str]()
-    finished.readers.append(lambda batch: read.extend(batch.ids))
+    finished, read = with_reader()
     wrong = records.made([finished.add])
     wrong.retries = "several"  # type: ignore[assignment]
     wrong.end(200, 0)
@@ -129,8 +134,8 @@ async def test_a_reader_that_fails_spoils_nothing_for_the_others(caplog: pytest.
     def fail(batch: Batch) -> None:
         raise ZeroDivisionError
 
-    finished, read = FinishedRecords(), list[str]()
-    finished.readers += [fail, lambda batch: read.extend(batch.ids)]
+    finished, read = with_reader()
+    finished.readers.insert(0, fail)
     ended(finished, "next")
     finished.flush()
     assert read == ["next"]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.record import Record
 from gateway.observing import history
 from gateway.observing.counters import LATENCY_BOUNDS, Counters
@@ -24,24 +23,15 @@ from gateway.observing.history import (
 )
 from gateway.observing.stages import STAGES
 from tests import records
+from tests.observing.ended import ended
 
 
 def record(
-    route: str = "route-0",
-    backend: str = "lab",
-    seconds: float = 0.01,
-    *,
-    failed: bool = False,
-    rejected: bool = False,
+    route: str = "route-0", backend: str = "lab", seconds: float = 0.01, *, failed: bool = False, rejected: bool = False
 ) -> Record:
     found = records.made([], "id", "http", "v2-rest", "c:1", 10.0, 5)
     records.route(found, route, backend, "h:1")
-    if failed:
-        found.failed(GatewayError(Status.UNAVAILABLE, Reason.UNREACHABLE, "gone"))
-    if rejected:
-        found.failed(GatewayError(Status.INVALID_ARGUMENT, Reason.INVALID_INPUT, "no such input"))
-    found.ended = 10.0 + seconds
-    return found
+    return ended(found, seconds, failed=failed, rejected=rejected)
 
 
 class Kept:
@@ -146,7 +136,6 @@ def test_names_that_come_and_go_do_not_grow_the_memory(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("counts", "part", "low", "high"),
     [
-        ({}, 0.5, float("nan"), float("nan")),
         ({6: 1}, 0.5, LATENCY_BOUNDS[5], LATENCY_BOUNDS[6]),
         ({6: 99, 20: 1}, 0.99, LATENCY_BOUNDS[6], LATENCY_BOUNDS[6]),
         ({6: 98, 20: 2}, 0.99, LATENCY_BOUNDS[19], LATENCY_BOUNDS[20]),
@@ -155,8 +144,8 @@ def test_names_that_come_and_go_do_not_grow_the_memory(monkeypatch: pytest.Monke
 )
 def test_a_quantile_is_right_within_its_bucket(counts: dict[int, int], part: float, low: float, high: float) -> None:
     latencies = [counts.get(at, 0) for at in range(len(LATENCY_BOUNDS) + 1)]
-    found = quantile(latencies, part)
-    if not counts:
-        assert np.isnan(found)
-    else:
-        assert low * 0.999 <= found <= high * 1.001
+    assert low * 0.999 <= quantile(latencies, part) <= high * 1.001
+
+
+def test_there_is_no_quantile_without_requests() -> None:
+    assert np.isnan(quantile([0] * (len(LATENCY_BOUNDS) + 1), 0.5))

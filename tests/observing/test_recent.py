@@ -4,11 +4,11 @@ import pickle
 
 import pytest
 
-from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.record import Record
 from gateway.observing.batches import Batch
 from gateway.observing.recent import MOST_RECENT, RecentRequests, has_failed
 from tests import records
+from tests.observing.ended import ended as finished
 
 
 def record(id: str, ended: float = 11.0, *, failed: bool = False, operation: str = "infer", code: int = 200) -> Record:
@@ -16,9 +16,13 @@ def record(id: str, ended: float = 11.0, *, failed: bool = False, operation: str
     found.operation, found.model, found.code = operation, "double", code
     if operation == "infer":
         records.route(found, "route-0", "lab", "h:1", "v2-grpc")
-    if failed:
-        found.failed(GatewayError(Status.UNAVAILABLE, Reason.UNREACHABLE, "gone"))
-    found.ended = ended
+    return finished(found, ended - 10.0, failed=failed)
+
+
+def recent_of(*batches: Batch) -> RecentRequests:
+    found = RecentRequests()
+    for each in batches:
+        found.keep(each)
     return found
 
 
@@ -27,11 +31,9 @@ def many(count: int, first: int = 0) -> Batch:
 
 
 def test_a_request_is_kept_as_the_access_log_tells_it() -> None:
-    recent = RecentRequests()
     ended = record("a", failed=True, code=503)
     ended.model, ended.bytes_out, ended.queued, ended.losses = "m" * 300, 70, 0.25, ("cast rounded",)
-    recent.keep(records.batch(ended))
-    [found] = recent
+    [found] = recent_of(records.batch(ended))
     kind = found.kind
     assert (found.id, found.client, kind.listener, kind.in_protocol) == ("a", "10.0.0.1:5", "http", "v2-rest")
     assert (kind.route, kind.backend, kind.out_protocol, kind.endpoint) == ("route-0", "lab", "v2-grpc", "h:1")
@@ -42,38 +44,29 @@ def test_a_request_is_kept_as_the_access_log_tells_it() -> None:
 
 
 def test_the_newest_come_first_and_old_ones_are_forgotten() -> None:
-    recent = RecentRequests()
-    for first in range(0, 5000, 100):
-        recent.keep(many(100, first))
-    ids = [each.id for each in recent]
+    ids = [each.id for each in recent_of(*(many(100, first) for first in range(0, 5000, 100)))]
     assert ids == [str(number) for number in range(4999, 4999 - MOST_RECENT, -1)]
 
 
 def test_requests_that_succeed_do_not_push_out_those_that_failed() -> None:
-    recent = RecentRequests()
-    recent.keep(records.batch(record("lost", failed=True), record("odd", code=404)))
-    for _ in range(10):
-        recent.keep(many(500))
+    recent = recent_of(records.batch(record("lost", failed=True), record("odd", code=404)), *[many(500)] * 10)
     assert {each.id for each in recent if has_failed(each.kind)} == {"lost", "odd"}
 
 
 def test_one_that_failed_is_told_once() -> None:
-    recent = RecentRequests()
-    recent.keep(records.batch(record("a"), record("b", failed=True)))
+    recent = recent_of(records.batch(record("a"), record("b", failed=True)))
     assert sorted(each.id for each in recent) == ["a", "b"]
 
 
 @pytest.mark.parametrize(("code", "kept"), [(200, False), (503, True)])
 def test_probes_are_kept_if_they_fail(code: int, kept: bool) -> None:
-    recent = RecentRequests()
-    recent.keep(records.batch(record("probe", operation="ready", code=code)))
+    recent = recent_of(records.batch(record("probe", operation="ready", code=code)))
     assert [each.id for each in recent] == ["probe"] * kept
 
 
 def test_requests_of_other_processes_stand_among_them() -> None:
-    parent, worker = RecentRequests(), RecentRequests()
-    parent.keep(records.batch(record("1", 11.0), record("3", 13.0)))
-    worker.keep(records.batch(record("2", 12.0), record("4", 14.0, failed=True)))
+    parent = recent_of(records.batch(record("1", 11.0), record("3", 13.0)))
+    worker = recent_of(records.batch(record("2", 12.0), record("4", 14.0, failed=True)))
     parent.add(pickle.loads(pickle.dumps(worker.take())))
     assert [each.id for each in parent] == ["4", "3", "2", "1"]
     assert list(worker) == []

@@ -18,7 +18,6 @@ OPENMETRICS = Message(headers=Headers([(b"accept", b"application/openmetrics-tex
 
 
 def record(model: str = "m", seconds: float = 0.25, **fields: Any) -> Record:
-    """A Record of a request that took `seconds`."""
     made = records.made((), "id-1", "http", "v2-rest", "127.0.0.1:4000", 0.0, 10)
     made.model = model
     for name, value in fields.items():

@@ -72,5 +72,4 @@ def faults_in(page: Page, looks: Iterable[tuple[str, int]]) -> list[str]:
 
 
 def faults_in_every_look(page: Page) -> list[str]:
-    """The faults in both themes and widths."""
     return faults_in(page, LOOKS)

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+    from tests.admin.console.gateways import Looked
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -17,6 +19,13 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 def program() -> str:
     """The path of a Chromium; empty where there is none."""
     return next((path for each in PROGRAMS if (path := shutil.which(each))), "")
+
+
+def opened(context: BrowserContext, gateway: Looked, view: str = "") -> Page:
+    """A new page of the console: `view` is what its address has after `#/`."""
+    page = context.new_page()
+    page.goto(f"{gateway.admin}/console/#/{view}" if view else gateway.admin)
+    return page
 
 
 CHROMIUM = " or ".join(PROGRAMS)

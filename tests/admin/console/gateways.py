@@ -91,7 +91,6 @@ def admin_of(lines: list[str]) -> str:
 
 @contextmanager
 def looked(folder: Path, text: str = CONFIG) -> Iterator[Looked]:
-    """A gateway with this configuration, written to a file in `folder`."""
     for name in ("TENSORS", "SCIENCE", "NOTHING"):
         text = text.replace(name, str(free_port()))
     file = folder / "gateway.yaml"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
 
 from tests.admin.console.gateways import HOSTILE
-from tests.in_thread import QuietHandler
+from tests.in_thread import QuietHandler, in_thread
 from tests.limits import GENEROUS
 
 SCRIPT = "<script>alert(1)</script>"
@@ -34,14 +34,10 @@ class HostileServer(ThreadingHTTPServer):
 
 @contextmanager
 def hostile_server() -> Iterator[HostileServer]:
-    """The server, in a thread."""
-    with HostileServer() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    server = HostileServer()
+    with in_thread(server):
         yield server
         server.released.set()
-        server.shutdown()
-        thread.join()
 
 
 class _Handler(QuietHandler):

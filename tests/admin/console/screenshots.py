@@ -92,7 +92,6 @@ def play(page: Page, name: str) -> None:
 
 
 def take(page: Page, gateway: Looked) -> None:
-    """The pictures of every view in every theme."""
     for name, fragment in PICTURES.items():
         page.goto(f"{gateway.admin}/console/{fragment}")
         page.reload()
@@ -124,7 +123,6 @@ def take_document(page: Page, gateway: Looked) -> None:
 
 
 def save(page: Page, file: Path) -> None:
-    """Save what the page shows."""
     page.screenshot(path=file)
     with Image.open(file) as image:
         image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
-from gateway.auth.keys import new_key, read_keys, write_keys
+from gateway.auth.keys import new_key, read_keys
+from tests.admin.asking import key_file
 from tests.admin.console.accessibility import faults_in_every_look
-from tests.admin.console.browser import CHROMIUM
+from tests.admin.console.browser import CHROMIUM, opened
 from tests.admin.console.gateways import CONFIG, Looked, looked
 
 pytestmark = pytest.mark.real(CHROMIUM)
@@ -20,26 +21,31 @@ KEY, ENTRY = new_key("alice", note="the laptop")
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looked]:
     folder = tmp_path_factory.mktemp("access")
-    (folder / "keys.yaml").write_text(write_keys([ENTRY, new_key("bob")[1]]))
-    text = CONFIG.replace('admin: {bind: "127.0.0.1:0"}', ADMIN).replace("backend: gone}", f"backend: gone, {LIMIT}}}")
-    with looked(folder, ACCESS.replace("FOLDER", str(folder)) + text) as found:
+    keys = str(key_file(folder, ENTRY, new_key("bob")[1]))
+    text = CONFIG.replace('admin: {bind: "127.0.0.1:0"', 'admin: {bind: "127.0.0.1:0", auth: {}').replace(
+        "backend: gone}", f"backend: gone, {LIMIT}}}"
+    )
+    with looked(folder, ACCESS.replace("FILE", keys) + text) as found:
         yield found
 
 
 ACCESS = """
-auth: {keys: {file: FOLDER/keys.yaml}}
+auth: {keys: {file: FILE}}
 permissions: {doubling: [{operations: [infer], models: ["dou*"]}, {operations: [admin], listeners: [http]}]}
 principals: {alice: {permissions: [doubling, all]}, "b*": {permissions: [doubling]}}
 """
 LIMIT = "policies: [{rate_limit: {requests: 1000, seconds: 60, by: principal}}]"
-ADMIN = 'admin: {bind: "127.0.0.1:0", auth: {}}'
+
+
+def with_key(context: BrowserContext, gateway: Looked, view: str) -> Page:
+    page = opened(context, gateway, view)
+    page.get_by_label("Key or token").fill(KEY)
+    page.get_by_role("button", name="Continue").click()
+    return page
 
 
 def test_keys_are_listed_and_the_one_that_looks_was_just_used(context: BrowserContext, gateway: Looked) -> None:
-    page = context.new_page()
-    page.goto(f"{gateway.admin}/console/#/access")
-    page.get_by_label("Key or token").fill(KEY)
-    page.get_by_role("button", name="Continue").click()
+    page = with_key(context, gateway, "access")
     rows = page.get_by_role("table", name="Keys").locator("tbody tr")
     expect(rows).to_have_count(2)
     expect(rows.filter(has_text="alice")).to_contain_text("less than a minute ago")
@@ -54,11 +60,8 @@ def test_keys_are_listed_and_the_one_that_looks_was_just_used(context: BrowserCo
 def test_every_view_has_its_whole_link_beside_the_button_to_forget_the_key(
     context: BrowserContext, gateway: Looked, width: int
 ) -> None:
-    page = context.new_page()
+    page = with_key(context, gateway, "access")
     page.set_viewport_size({"width": width, "height": 800})
-    page.goto(f"{gateway.admin}/console/#/access")
-    page.get_by_label("Key or token").fill(KEY)
-    page.get_by_role("button", name="Continue").click()
     expect(page.get_by_role("button", name="Forget key")).to_be_visible()
     expect(page.get_by_role("navigation").get_by_role("link", name="Access")).to_be_visible()
     room, needed = page.get_by_role("navigation").evaluate("row => [row.clientWidth, row.scrollWidth]")
@@ -66,10 +69,7 @@ def test_every_view_has_its_whole_link_beside_the_button_to_forget_the_key(
 
 
 def test_a_key_is_created_shown_once_and_revoked(context: BrowserContext, gateway: Looked) -> None:
-    page = context.new_page()
-    page.goto(f"{gateway.admin}/console/#/access")
-    page.get_by_label("Key or token").fill(KEY)
-    page.get_by_role("button", name="Continue").click()
+    page = with_key(context, gateway, "access")
     page.get_by_text("Create a key").click()
     page.get_by_label("Principal", exact=True).fill("carol")
     page.get_by_label("Note").fill("for the cluster")
@@ -94,10 +94,8 @@ def test_a_key_is_created_shown_once_and_revoked(context: BrowserContext, gatewa
 
 
 def test_without_a_key_for_the_console_no_key_is_created(context: BrowserContext, tmp_path: Path) -> None:
-    (tmp_path / "keys.yaml").write_text(write_keys([ENTRY]))
-    with looked(tmp_path, ACCESS.replace("FOLDER", str(tmp_path)) + CONFIG) as gateway:
-        page = context.new_page()
-        page.goto(f"{gateway.admin}/console/#/access")
+    with looked(tmp_path, ACCESS.replace("FILE", str(key_file(tmp_path, ENTRY))) + CONFIG) as gateway:
+        page = opened(context, gateway, "access")
         page.get_by_text("Create a key").click()
         expect(page.get_by_role("main")).to_contain_text("Keys cannot be changed here")
         expect(page.get_by_role("main")).to_contain_text("set `admin.auth`")
@@ -105,16 +103,11 @@ def test_without_a_key_for_the_console_no_key_is_created(context: BrowserContext
         expect(page.locator("main tbody").get_by_role("button")).to_have_count(0)
 
 
-PARTS = ("Permissions", "Rate limits", "API keys")
-
-
 def test_a_principal_has_its_permissions_limits_and_keys(context: BrowserContext, gateway: Looked) -> None:
-    page = context.new_page()
-    page.goto(f"{gateway.admin}/console/#/principal?of=bob")
-    page.get_by_label("Key or token").fill(KEY)
-    page.get_by_role("button", name="Continue").click()
+    page = with_key(context, gateway, "principal?of=bob")
     permissions, limits, keys = (
-        page.locator("div.part").filter(has=page.get_by_role("heading", name=name)) for name in PARTS
+        page.locator("div.part").filter(has=page.get_by_role("heading", name=name))
+        for name in ("Permissions", "Rate limits", "API keys")
     )
     expect(permissions).to_contain_text("From the entry b* in principals, the first that matches its name.")
     expect(permissions.locator("tbody tr")).to_have_text(
@@ -129,10 +122,7 @@ def test_a_principal_has_its_permissions_limits_and_keys(context: BrowserContext
 
 
 def test_the_configuration_is_read_again_by_a_button(context: BrowserContext, gateway: Looked) -> None:
-    page = context.new_page()
-    page.goto(f"{gateway.admin}/console/#/configuration")
-    page.get_by_label("Key or token").fill(KEY)
-    page.get_by_role("button", name="Continue").click()
+    page = with_key(context, gateway, "configuration")
     text = gateway.file.read_text()
 
     def reload() -> None:

@@ -17,6 +17,7 @@ from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.config.warnings import find_warnings
 from gateway.runtime.app import Gateway
+from tests.admin.asking import admin_client, infer
 from tests.interop.processes import free_port
 
 CONFIG = """
@@ -53,7 +54,6 @@ models:
     steps: {four: {model: fourfold, inputs: {x: $x}}, two: {model: double, inputs: {x: $four}}}
     outputs: {y: $two}
 """
-BODY = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 3], "data": [1, 2, 3]}]}
 
 
 @pytest.fixture
@@ -68,14 +68,8 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 @pytest.fixture
 async def client(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as found:
+    async with admin_client(gateway) as found:
         yield found
-
-
-async def infer(gateway: Gateway, model: str, times: int = 1) -> None:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as found:
-        for _ in range(times):
-            await found.post(f"/v2/models/{model}/infer", json=BODY)
 
 
 async def traffic(client: httpx.AsyncClient, since: str = "0", **headers: str) -> tuple[httpx.Response, Any]:
@@ -88,25 +82,21 @@ async def test_the_topology_says_which_leads_to_which(client: httpx.AsyncClient)
     assert [each.name for each in found.listeners] == ["http", "science"]
     secret, broken, renamed, *_ = found.routes
     assert (secret.name, secret.listeners) == ("team", ["http"])
-    assert [(each.name, each.role, each.weight) for each in secret.backends] == [
-        ("lab", "main", 3),
-        ("gone", "main", 1),
-    ]
+    weights = [(each.name, each.role, each.weight) for each in secret.backends]
+    assert weights == [("lab", "main", 3), ("gone", "main", 1)]
     assert [(each.name, each.role) for each in broken.backends] == [("gone", "main"), ("lab", "fallback")]
     assert broken.listeners == ["http", "science"]
-    assert (renamed.match, renamed.rewrite, renamed.policies) == (
-        {"model": "my-*"}, {"model": "{1}"}, ["timeout", "rate_limit"],
-    )  # fmt: skip
+    assert (renamed.match, renamed.rewrite) == ({"model": "my-*"}, {"model": "{1}"})
+    assert renamed.policies == ["timeout", "rate_limit"]
 
 
 async def test_graphs_stand_beside_routes_and_lead_to_the_backends_of_their_steps(
     gateway: Gateway, client: httpx.AsyncClient
 ) -> None:
     found = Topology.model_validate_json((await client.get("/api/topology")).content)
-    assert [(each.name, each.place) for each in found.graphs] == [
-        ("fourfold", "models.fourfold"), ("eightfold", "models.eightfold"),
-    ]  # fmt: skip
+    assert [each.name for each in found.graphs] == ["fourfold", "eightfold"]
     for each in found.graphs:
+        assert each.place == f"models.{each.name}"
         assert each.listeners == ["http", "science"]
         assert [backend.name for backend in each.backends] == ["lab", "gone"]
 
@@ -195,9 +185,8 @@ async def test_after_a_reload_all_pages_show_the_new_configuration(gateway: Gate
         return len(topology["routes"]), len(graphs["graphs"]), len(routes), len(policies["policies"])
 
     assert await shown() == (7, 2, 7, 2)
-    await gateway.reload(
-        gateway.state.config.model_copy(update={"routes": gateway.state.config.routes[1:3], "models": {}})
-    )
+    routes = gateway.state.config.routes[1:3]
+    await gateway.reload(gateway.state.config.model_copy(update={"routes": routes, "models": {}}))
     assert await shown() == (2, 0, 2, 2)
 
 
@@ -223,10 +212,7 @@ async def test_models_are_listed_with_the_names_that_clients_use(client: httpx.A
     listed = {(each.backend, each.name): each for each in found.models}
     double = listed["lab", "double"]
     assert double.source == "server"
-    assert {(each.route, each.name) for each in double.reached_by} == {
-        ("my-*", "my-double"),
-        ("double", "double"),
-    }
+    assert {(each.route, each.name) for each in double.reached_by} == {("my-*", "my-double"), ("double", "double")}
     broken = listed["gone", "broken"]  # its server does not answer
     assert (broken.source, [each.route for each in broken.reached_by]) == ("configuration", ["broken"])
 
@@ -340,7 +326,7 @@ async def test_replies_with_counts_have_the_current_counts_of_all_workers() -> N
     config = loads(CONFIG.replace("PORT", "1").replace("NOTHING", "2"), "test.yaml", catalog(), {"TEAM": ""})
     gateway = Gateway(config, part=GatewayPart(has_references=False, workers=workers))
     await gateway.start()
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as client:
+    async with admin_client(gateway) as client:
         for path in ("/status", "/api/policies?place=backends.none", *(f"/api/{each}" for each in paths)):
             before = workers.asked
             reply = await client.get(path)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-from gateway.auth.keys import new_key, write_keys
+from gateway.auth.keys import new_key
+from tests.admin.asking import key_file
 from tests.admin.console.accessibility import OPPOSITES, faults_in, faults_in_every_look
-from tests.admin.console.browser import CHROMIUM
+from tests.admin.console.browser import CHROMIUM, opened
 from tests.admin.console.gateways import CONFIG, HOSTILE, Looked, looked
 from tests.in_thread import QuietHandler, in_thread
 from tests.interop.processes import free_port
@@ -37,8 +38,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looked]:
 @pytest.fixture
 def page(context: BrowserContext, gateway: Looked) -> Page:
     """The page as it comes from `/`."""
-    found = context.new_page()
-    found.goto(gateway.admin)
+    found = opened(context, gateway)
     expect(found.get_by_role("heading", level=1)).to_have_text("Overview")
     return found
 
@@ -85,9 +85,8 @@ def test_the_drawing_shows_live_rates_of_what_requests_pass(page: Page, gateway:
     gateway.infer("double", times=40)
     expect(tensors).to_have_accessible_name(re.compile(r": [1-9][\d.]*/s · [\d.]+ ms"))
     expect(drawing.locator(".flow").filter(has_text=re.compile(r"[1-9][\d.]*/s")).first).to_be_visible()
-    expect(page.locator(".figure").first).to_contain_text(
-        re.compile(r"[1-9][\d.]*/s.*0 to [1-9][\d.]*/s, last \d+ (s|min)")
-    )
+    rate = re.compile(r"[1-9][\d.]*/s.*0 to [1-9][\d.]*/s, last \d+ (s|min)")
+    expect(page.locator(".figure").first).to_contain_text(rate)
 
 
 def test_a_graph_is_drawn_with_the_calls_of_its_steps(page: Page, gateway: Looked) -> None:
@@ -202,8 +201,7 @@ routes: [{match: {model: "*"}, backend: fleet}]
 
 def test_the_placement_is_a_table_of_models_by_servers(context: BrowserContext, tmp_path: Path) -> None:
     with looked(tmp_path, PLACED) as gateway:
-        page = context.new_page()
-        page.goto(gateway.admin)
+        page = opened(context, gateway)
         go(page, "Placement")
         rows = page.locator("main tbody tr")
         expect(rows).to_have_count(2)
@@ -215,9 +213,8 @@ def test_the_placement_is_a_table_of_models_by_servers(context: BrowserContext, 
         gateway.infer("double", times=7)
         expect(double.locator("td").nth(5)).to_have_text("7")
         add_sub.get_by_role("button", name="Load", exact=True).click()
-        expect(
-            page.get_by_role("status").filter(has_text="add_sub at 127.0.0.1:")
-        ).to_be_visible()  # it has no repository
+        no_repository = page.get_by_role("status").filter(has_text="add_sub at 127.0.0.1:")
+        expect(no_repository).to_be_visible()
 
 
 def test_models_have_the_signatures_that_their_servers_tell(page: Page, context: BrowserContext) -> None:
@@ -242,10 +239,8 @@ def test_names_from_clients_and_servers_stay_text(page: Page, gateway: Looked) -
 
 
 def test_the_page_refuses_to_read_text_as_markup(page: Page) -> None:
-    refused = page.evaluate(
-        "() => { try { document.body.innerHTML = '<b>x</b>'; } catch (error) { return error.name; } }"
-    )
-    assert refused == "TypeError"
+    write = "() => { try { document.body.innerHTML = '<b>x</b>'; } catch (error) { return error.name; } }"
+    assert page.evaluate(write) == "TypeError"
 
 
 def test_the_keyboard_reaches_everything(page: Page) -> None:
@@ -276,9 +271,8 @@ def test_the_skip_link_leads_to_the_content_and_a_new_view_has_the_focus(page: P
     expect(page.get_by_role("main")).to_be_focused()
     go(page, "Backends")
     expect(page.get_by_role("main")).to_be_focused()
-    expect(page.get_by_role("navigation").get_by_role("link", name="Backends")).to_have_attribute(
-        "aria-current", "page"
-    )
+    link = page.get_by_role("navigation").get_by_role("link", name="Backends")
+    expect(link).to_have_attribute("aria-current", "page")
 
 
 def test_no_view_has_a_fault_in_any_theme_or_width(page: Page) -> None:
@@ -396,12 +390,9 @@ def place(text: str, value: str) -> str:
     return f"gateway.yaml:{len(before)}:{column}"
 
 
-def test_the_configuration_has_its_warnings_and_why_it_was_not_reloaded(
-    context: BrowserContext, tmp_path: Path
-) -> None:
+def test_the_configuration_has_its_warnings_and_why_it_did_not_reload(context: BrowserContext, tmp_path: Path) -> None:
     with looked(tmp_path) as gateway:
-        page = context.new_page()
-        page.goto(f"{gateway.admin}/console/#/configuration")
+        page = opened(context, gateway, "configuration")
         marked = page.locator(".lines .marked")
         expect(marked).to_have_count(1)
         expect(marked).to_contain_text("gone:")
@@ -411,8 +402,9 @@ def test_the_configuration_has_its_warnings_and_why_it_was_not_reloaded(
         warnings = page.get_by_role("region", name="Warnings")
         expect(warnings).to_contain_text(place(text, "gone:"))
         warnings.get_by_role("link", name=re.compile("^line ")).click()
-        expect(page.locator(".lines .here")).to_contain_text("gone:")
-        expect(page.locator(".lines .here")).to_be_focused()
+        here = page.locator(".lines .here")
+        expect(here).to_contain_text("gone:")
+        expect(here).to_be_focused()
         wrong = text.replace("backend: gone", "backend: away").replace("max_in_flight: 1", "max_in_flight: many")
         gateway.file.write_text(wrong)
         assert gateway.reload() == 422
@@ -427,14 +419,12 @@ def test_the_configuration_has_its_warnings_and_why_it_was_not_reloaded(
             expect(told).to_contain_text(place(wrong, value))
             told.get_by_role("link").focus()
             page.keyboard.press("Enter")
-            expect(page.locator(".lines .here")).to_contain_text(
-                re.compile(f"^[0-9 ]*{key}:.*error in the new file.*{value}")
-            )
-            expect(page.locator(".lines .here")).to_contain_text(place(wrong, value))
-            expect(page.locator(".lines .here")).to_be_in_viewport()
-            expect(page.locator(".lines .here")).to_be_focused()
+            expect(here).to_contain_text(re.compile(f"^[0-9 ]*{key}:.*error in the new file.*{value}"))
+            expect(here).to_contain_text(place(wrong, value))
+            expect(here).to_be_in_viewport()
+            expect(here).to_be_focused()
         told.get_by_role("link").click()  # once more, to the line that the address has already
-        expect(page.locator(".lines .here")).to_be_focused()
+        expect(here).to_be_focused()
         expect(errors).to_have_count(2)
         gateway.file.write_text("listeners: [\n")
         assert gateway.reload() == 422
@@ -464,13 +454,8 @@ class Different(QuietHandler):
 
     def do_GET(self) -> None:
         tensor = {"datatype": "FP64", "shape": [-1, 3]}
-        found = {
-            "name": "double",
-            "platform": "",
-            "inputs": [{"name": "x", **tensor}],
-            "outputs": [{"name": "y", **tensor}],
-        }
-        self.send_json(found)
+        inputs, outputs = [{"name": "x", **tensor}], [{"name": "y", **tensor}]
+        self.send_json({"name": "double", "platform": "", "inputs": inputs, "outputs": outputs})
 
 
 def test_what_a_mirror_has_found_is_shown_below_the_routes(context: BrowserContext, tmp_path: Path) -> None:
@@ -478,8 +463,7 @@ def test_what_a_mirror_has_found_is_shown_below_the_routes(context: BrowserConte
         in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Different)) as address,
         looked(tmp_path, MIRRORED.replace("OTHER", str(port_of(address)))) as gateway,
     ):
-        page = context.new_page()
-        page.goto(f"{gateway.admin}/console/#/routes")
+        page = opened(context, gateway, "routes")
         mirrors = page.get_by_role("region", name="Counts of mirrors")
         expect(mirrors.locator("tbody td")).to_contain_text(["*", "other", "100 %", "0", "0", "0", "0"])
         gateway.infer("double", times=3)
@@ -498,13 +482,10 @@ def test_the_page_asks_for_the_key_and_keeps_it_in_its_tab_only(
     context: BrowserContext, browser: Browser, tmp_path: Path
 ) -> None:
     key, entry = new_key("operator")
-    keys = tmp_path / "keys.yaml"
-    keys.write_text(write_keys([entry]))
     text = CONFIG.replace('admin: {bind: "127.0.0.1:0"}', 'admin: {bind: "127.0.0.1:0", auth: {}}')
-    text += f"auth: {{keys: {{file: {keys}}}}}\nprincipals: {{operator: {{permissions: [all]}}}}\n"
+    text += f"auth: {{keys: {{file: {key_file(tmp_path, entry)}}}}}\nprincipals: {{operator: {{permissions: [all]}}}}\n"
     with looked(tmp_path, text) as gateway:
-        page = context.new_page()
-        page.goto(gateway.admin)
+        page = opened(context, gateway)
         asked = page.get_by_role("dialog", name="This gateway requires a key")
         expect(asked).to_be_visible()
         assert faults_in(page, OPPOSITES) == []
@@ -522,8 +503,7 @@ def test_the_page_asks_for_the_key_and_keeps_it_in_its_tab_only(
         expect(page.locator(".node").first).to_be_visible()
         assert key in page.evaluate("JSON.stringify(sessionStorage)")
         assert key not in page.evaluate("JSON.stringify(localStorage) + document.cookie + location.href")
-        other = context.new_page()
-        other.goto(gateway.admin)
+        other = opened(context, gateway)
         expect(other.get_by_role("dialog")).to_be_visible()
         page.get_by_role("button", name="Forget key").click()
         expect(asked).to_be_visible()
@@ -534,11 +514,24 @@ def test_the_page_of_the_api_works_without_a_network(page: Page) -> None:
     expect(page.get_by_text("/api/traffic")).to_be_visible()
 
 
+def playground(context: BrowserContext, gateway: Looked) -> Page:
+    """The playground with the values of the signature: they replace what is typed before."""
+    page = opened(context, gateway, "playground?model=double")
+    expect(page.get_by_label("Values")).to_have_value("0")
+    return page
+
+
+def press(page: Page, button: str) -> None:
+    """Press a button of the playground, and wait for the tab with its result."""
+    page.get_by_role("button", name=button, exact=True).click()
+    tab = "Reply" if button == "Send" else button
+    expect(page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_role("button", name="Send")).to_be_enabled()
+
+
 def test_the_playground_is_used_by_the_keyboard_alone(context: BrowserContext, gateway: Looked) -> None:
-    page = context.new_page()
-    page.goto(f"{gateway.admin}/console/#/playground?model=double")
+    page = playground(context, gateway)
     values = page.get_by_label("Values")
-    expect(values).to_have_value("0")
     values.focus()
     page.keyboard.press("Control+A")
     page.keyboard.type("1, x")
@@ -576,15 +569,10 @@ STOP = """() => {
 @pytest.mark.parametrize("button", ["Send", "Explain", "Snippets"])
 def test_the_key_tab_walks_through_the_whole_playground(context: BrowserContext, gateway: Looked, button: str) -> None:
     """Every control is reached, in the order of the page, and shows that it has the focus; the last leads out."""
-    page = context.new_page()
-    page.goto(f"{gateway.admin}/console/#/playground?model=double")
-    expect(page.get_by_label("Values")).to_have_value("0")  # those of the signature replace the empty ones
+    page = playground(context, gateway)
     for each in page.locator("main details").all():
         each.evaluate("(found) => { found.open = true; }")
-    page.get_by_role("button", name=button, exact=True).click()
-    tab = "Reply" if button == "Send" else button
-    expect(page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
-    expect(page.get_by_role("button", name="Send")).to_be_enabled()
+    press(page, button)
     count = page.evaluate(NUMBER_STOPS)
     assert count > 30
     walked, hidden = [0], []
@@ -601,18 +589,13 @@ def test_the_key_tab_walks_through_the_whole_playground(context: BrowserContext,
 
 
 def test_the_playground_shows_hostile_names_as_text_and_the_way(context: BrowserContext, gateway: Looked) -> None:
-    page = context.new_page()
-    page.goto(f"{gateway.admin}/console/#/playground?model=double")
-    expect(page.get_by_label("Values")).to_have_value("0")  # what is typed before is overwritten
+    page = playground(context, gateway)
     page.get_by_label("Model").fill(HOSTILE)
     page.get_by_label("Model").press("Tab")
     expect(page.get_by_text("Querying the server for the signature…")).to_be_hidden()
     expect(page.locator("legend")).to_contain_text("x")
     for button in ("Explain", "Snippets", "Send"):
-        page.get_by_role("button", name=button, exact=True).click()
-        tab = "Reply" if button == "Send" else button
-        expect(page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
-        expect(page.get_by_role("button", name="Send")).to_be_enabled()
+        press(page, button)
     expect(page.locator(".outcome")).to_have_text("OK")
     page.get_by_role("button", name="Explain", exact=True).click()
     expect(page.locator(".stages")).to_contain_text("posterior: ")

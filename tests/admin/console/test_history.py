@@ -3,15 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-import httpx
 import pytest
 
 from gateway.admin.console.requests import DrawnHistory
-from gateway.admin.state import GatewayState
 from gateway.core.tasks import spawn
 from gateway.observing.history import STEPS
 from gateway.runtime.app import Gateway
 from gateway.runtime.app.gateway import keep_history
+from tests.admin.asking import admin_client, infer
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 from tests.running_gateway import running_gateway
@@ -23,43 +22,33 @@ reference: [{protocol: v2-rest, bind: "127.0.0.1:PORT", models: [double]}]
 backends: {lab: {protocol: v2-rest, endpoints: ["http://127.0.0.1:PORT"]}}
 routes: [{match: {model: double}, backend: lab}]
 """
-BODY = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 3], "data": [1, 2, 3]}]}
 
 
 @pytest.fixture
 async def gateway(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Gateway]:
     """A gateway whose steps the tests end."""
-    monkeypatch.setattr("gateway.runtime.app.gateway.keep_history", never)
+    monkeypatch.setattr("gateway.runtime.app.gateway.keep_history", lambda state: asyncio.Event().wait())
     async with running_gateway(CONFIG.replace("PORT", str(free_port()))) as found:
         yield found
 
 
-async def never(state: GatewayState) -> None:
-    await asyncio.Event().wait()
-
-
-async def infer(gateway: Gateway, model: str) -> None:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as client:
-        await client.post(f"/v2/models/{model}/infer", json=BODY)
-
-
 async def history(gateway: Gateway, **query: str) -> DrawnHistory:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as client:
+    async with admin_client(gateway) as client:
         found = await client.get("/api/history", params=query)
         assert found.status_code == 200, found.text
         return DrawnHistory.model_validate_json(found.content)
 
 
-async def step(gateway: Gateway, now: float) -> None:
+def step(gateway: Gateway, now: float) -> None:
     gateway.observing.history.end_step(gateway.state.counters.news(), now, 10.0)
 
 
 async def test_the_history_of_the_gateway_and_of_its_parts(gateway: Gateway) -> None:
     assert (await history(gateway)).times == []
-    for model in ("double", "double", "none"):
-        await infer(gateway, model)
-    await step(gateway, 1000)
-    await step(gateway, 1010)
+    await infer(gateway, "double", times=2)
+    await infer(gateway, "none")
+    step(gateway, 1000)
+    step(gateway, 1010)
     whole = await history(gateway)
     assert (whole.step, whole.kept, whole.times) == (10, 10 * STEPS, [1000, 1010])
     assert (whole.requests, whole.errors) == ([3, 0], [0, 0])  # an unknown model is the caller's error
@@ -72,10 +61,10 @@ async def test_the_history_of_the_gateway_and_of_its_parts(gateway: Gateway) -> 
 
 async def test_the_history_is_kept_over_a_reload(gateway: Gateway) -> None:
     await infer(gateway, "double")
-    await step(gateway, 1000)
+    step(gateway, 1000)
     await gateway.reload(gateway.state.config.model_copy(update={"routes": ()}))
     await infer(gateway, "double")
-    await step(gateway, 1010)
+    step(gateway, 1010)
     found = await history(gateway)
     assert (found.requests, found.errors) == ([1, 1], [0, 0])
 
@@ -91,5 +80,5 @@ async def test_a_running_gateway_ends_its_steps_by_itself(gateway: Gateway) -> N
 
 @pytest.mark.parametrize("query", [{"kind": "route"}, {"name": "lab"}, {"kind": "model", "name": "double"}])
 async def test_a_part_that_has_no_history_is_refused(gateway: Gateway, query: dict[str, str]) -> None:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as client:
+    async with admin_client(gateway) as client:
         assert (await client.get("/api/history", params=query)).status_code == 422

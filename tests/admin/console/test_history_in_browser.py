@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from tests.admin.console.accessibility import faults_in_every_look
-from tests.admin.console.browser import CHROMIUM
+from tests.admin.console.browser import CHROMIUM, opened
 from tests.admin.console.gateways import Looked, looked
 
 pytestmark = pytest.mark.real(CHROMIUM)
@@ -48,9 +48,7 @@ def page(context: BrowserContext, gateway: Looked) -> Page:
         route.fulfill(status=200, content_type="application/json", body=body)
 
     context.route(re.compile("/api/history"), tell)
-    found = context.new_page()
-    found.goto(gateway.admin)
-    return found
+    return opened(context, gateway)
 
 
 def test_charts_have_axes_times_and_a_range_to_choose(page: Page) -> None:
@@ -101,8 +99,7 @@ def test_the_table_has_what_the_charts_show(page: Page) -> None:
 
 
 def test_without_requests_the_axes_have_plain_numbers(context: BrowserContext, gateway: Looked) -> None:
-    page = context.new_page()
-    page.goto(gateway.admin)
+    page = opened(context, gateway)
     chart = page.locator(".chart").first
     expect(chart.locator("text:not(:has-text(':'))")).to_have_text(["0", "1"])
     expect(chart.get_by_role("img")).to_have_attribute("aria-label", re.compile("All: (none|0/s now)"))

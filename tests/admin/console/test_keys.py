@@ -4,12 +4,13 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import httpx
 import pytest
 
 from gateway.admin.console.access import MOST_KEYS, ListedKeys, listed_keys
-from gateway.auth.keys import key_file, new_key, write_keys
+from gateway.auth.keys import key_file, new_key
 from gateway.runtime.app import Gateway
+from tests.admin.asking import admin_client, model_client
+from tests.admin.asking import key_file as written
 from tests.running_gateway import running_gateway
 
 CONFIG = """
@@ -24,19 +25,17 @@ PAST = datetime.now(UTC) - timedelta(days=1)
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    keys = tmp_path / "keys.yaml"
-    keys.write_text(write_keys([BOB_ENTRY, ALICE_ENTRY]))
-    async with running_gateway(CONFIG.replace("KEYS", str(keys))) as found:
+    async with running_gateway(CONFIG.replace("KEYS", str(written(tmp_path, BOB_ENTRY, ALICE_ENTRY)))) as found:
         yield found
 
 
 async def ask(gateway: Gateway, key: str) -> None:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as client:
+    async with model_client(gateway) as client:
         await client.get("/v2", headers={"x-api-key": key})
 
 
 async def keys(gateway: Gateway, text: str = "") -> ListedKeys:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as client:
+    async with admin_client(gateway) as client:
         reply = await client.get("/api/keys", params={"text": text})
     for entry in (ALICE_ENTRY, BOB_ENTRY):
         assert entry.sha256 not in reply.text

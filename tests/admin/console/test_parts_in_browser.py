@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, expect
 
 from tests.admin.console.accessibility import faults_in_every_look
-from tests.admin.console.browser import CHROMIUM
+from tests.admin.console.browser import CHROMIUM, opened
 from tests.admin.console.gateways import CONFIG, Looked, looked
 
 pytestmark = pytest.mark.real(CHROMIUM)
@@ -24,12 +24,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looked]:
         found.infer("double", times=6)
         found.infer("broken", times=2)
         yield found
-
-
-def opened(context: BrowserContext, gateway: Looked, fragment: str) -> Page:
-    page = context.new_page()
-    page.goto(f"{gateway.admin}/console/#/{fragment}")
-    return page
 
 
 def test_a_route_has_its_policies_with_settings_and_state(context: BrowserContext, gateway: Looked) -> None:

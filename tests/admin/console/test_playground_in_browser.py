@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from gateway.auth.keys import new_key, write_keys
+from gateway.auth.keys import new_key
+from tests.admin.asking import key_file
 from tests.admin.console.accessibility import OPPOSITES, faults_in
-from tests.admin.console.browser import CHROMIUM
+from tests.admin.console.browser import CHROMIUM, opened
 from tests.admin.console.gateways import CONFIG, HOSTILE, Looked, looked
 from tests.admin.console.hostile_server import ELEMENTS, SCRIPT, HostileServer, hostile_server
 from tests.limits import GENEROUS
@@ -45,10 +46,9 @@ def gateway(server: HostileServer, tmp_path_factory: pytest.TempPathFactory) -> 
         yield found
 
 
-def opened(context: BrowserContext, gateway: Looked, model: str, more: str = "") -> Page:
+def chosen(context: BrowserContext, gateway: Looked, model: str, more: str = "") -> Page:
     """The playground with a model chosen."""
-    page = context.new_page()
-    page.goto(f"{gateway.admin}/console/#/playground?model={model}{more}")
+    page = opened(context, gateway, f"playground?model={model}{more}")
     expect(page.get_by_label("Values")).to_have_value("0")
     return page
 
@@ -68,7 +68,7 @@ def expect_usable(page: Page) -> None:
 
 
 def test_a_server_that_hangs_can_be_left(context: BrowserContext, gateway: Looked, server: HostileServer) -> None:
-    page = opened(context, gateway, "hangs")
+    page = chosen(context, gateway, "hangs")
     cancel = page.get_by_role("button", name="Cancel")
     expect(cancel).to_be_hidden()
     page.get_by_role("button", name="Send").click()
@@ -88,7 +88,7 @@ def test_a_server_that_hangs_can_be_left(context: BrowserContext, gateway: Looke
 
 
 def test_a_server_that_hangs_ends_with_the_time_limit(context: BrowserContext, gateway: Looked) -> None:
-    page = opened(context, gateway, "hangs")
+    page = chosen(context, gateway, "hangs")
     page.get_by_text("Parameters, headers, version, time limit").click()
     page.get_by_label("Time limit").fill("0.5")
     sent(page)
@@ -99,7 +99,7 @@ def test_a_server_that_hangs_ends_with_the_time_limit(context: BrowserContext, g
 
 
 def test_when_to_try_again_is_shown(context: BrowserContext, gateway: Looked) -> None:
-    page = opened(context, gateway, "busy")
+    page = chosen(context, gateway, "busy")
     sent(page)
     expect(page.locator(".outcome .badge")).to_have_text("RESOURCE_EXHAUSTED")
     expect(page.locator(".outcome")).to_contain_text(SCRIPT)
@@ -108,8 +108,7 @@ def test_when_to_try_again_is_shown(context: BrowserContext, gateway: Looked) ->
 
 
 def test_a_backend_without_an_endpoint_that_answers_is_shown(context: BrowserContext, gateway: Looked) -> None:
-    page = context.new_page()
-    page.goto(f"{gateway.admin}/console/#/playground?model=gone")
+    page = opened(context, gateway, "playground?model=gone")
     expect(page.get_by_role("status").filter(has_text="The signature is unknown")).to_be_visible()
     page.get_by_label("Name", exact=True).fill("x")
     page.get_by_label("Values").fill("1")
@@ -120,14 +119,12 @@ def test_a_backend_without_an_endpoint_that_answers_is_shown(context: BrowserCon
 
 
 def test_why_a_server_lists_no_models_is_told(context: BrowserContext, gateway: Looked) -> None:
-    page = context.new_page()
-    page.goto(f"{gateway.admin}/console/#/models")
+    page = opened(context, gateway, "models")
     without = page.get_by_role("region", name="Servers that list no models")
     expect(without).to_contain_text(re.compile("gone: .*(refused|connect)"))
     expect(without).not_to_contain_text("hostile")
-    expect(page.locator("main tbody tr").filter(has_text="busy")).to_contain_text(
-        SCRIPT
-    )  # why it is so, says the server
+    busy = page.locator("main tbody tr").filter(has_text="busy")
+    expect(busy).to_contain_text(SCRIPT)  # why it is so, says the server
     page.get_by_role("button", name="gone").click()
     expect(page.get_by_role("region", name="Signature")).to_contain_text(re.compile("refused|connect"))
     without.get_by_role("link", name="gone").click()
@@ -135,7 +132,7 @@ def test_why_a_server_lists_no_models_is_told(context: BrowserContext, gateway: 
 
 
 def test_markup_of_a_server_stays_text(context: BrowserContext, gateway: Looked) -> None:
-    page = opened(context, gateway, "markup")
+    page = chosen(context, gateway, "markup")
     sent(page)
     outputs = page.get_by_role("region", name="Outputs")
     expect(outputs).to_contain_text(HOSTILE)
@@ -148,7 +145,7 @@ def test_markup_of_a_server_stays_text(context: BrowserContext, gateway: Looked)
 
 
 def test_an_error_of_megabytes_is_cut(context: BrowserContext, gateway: Looked) -> None:
-    page = opened(context, gateway, "rude")
+    page = chosen(context, gateway, "rude")
     sent(page)
     expect(page.locator(".outcome")).to_contain_text("characters)")
     expect(page.locator(".outcome")).to_contain_text(SCRIPT)
@@ -158,7 +155,7 @@ def test_an_error_of_megabytes_is_cut(context: BrowserContext, gateway: Looked) 
 def test_the_beginning_of_a_million_elements_is_shown_and_all_can_be_saved(
     context: BrowserContext, gateway: Looked, tmp_path: Path
 ) -> None:
-    page = opened(context, gateway, "million")
+    page = chosen(context, gateway, "million")
     sent(page)
     outputs = page.get_by_role("region", name="Outputs")
     expect(outputs).to_contain_text(f"Only the first of {ELEMENTS:,} elements are shown.")
@@ -174,7 +171,7 @@ def test_the_beginning_of_a_million_elements_is_shown_and_all_can_be_saved(
 
 
 def test_outputs_beyond_those_that_are_shown_are_counted(context: BrowserContext, gateway: Looked) -> None:
-    page = opened(context, gateway, "many")
+    page = chosen(context, gateway, "many")
     sent(page)
     expect(page.get_by_role("region", name="Outputs").locator("tbody tr")).to_have_count(64)
     expect(page.get_by_role("tabpanel", name="Reply")).to_contain_text("936 more outputs are not shown.")
@@ -182,7 +179,7 @@ def test_outputs_beyond_those_that_are_shown_are_counted(context: BrowserContext
 
 
 def test_numbers_that_are_none_and_bytes_that_are_no_text_are_shown(context: BrowserContext, gateway: Looked) -> None:
-    page = opened(context, gateway, "strange", "&listener=grpc&protocol=v2-grpc")
+    page = chosen(context, gateway, "strange", "&listener=grpc&protocol=v2-grpc")
     sent(page)
     outputs = page.get_by_role("region", name="Outputs")
     expect(outputs).to_contain_text("[NaN, Infinity, -Infinity, 5e-324]")
@@ -199,8 +196,7 @@ permissions: {plain: [{operations: [infer, metadata]}], why: [{operations: [expl
 
 def test_why_a_reply_is_not_explained_is_told(context: BrowserContext, tmp_path: Path) -> None:
     made = {name: new_key(name) for name in ("user", "analyst")}
-    keys = tmp_path / "keys.yaml"
-    keys.write_text(write_keys([entry for _, entry in made.values()]))
+    keys = key_file(tmp_path, *(entry for _, entry in made.values()))
     listeners = """listeners:
   - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest], auth: {}, allow_explain: true}
   - {name: open, bind: "127.0.0.1:0", protocols: [v2-rest], auth: {anonymous: guest}, allow_explain: true}
@@ -209,7 +205,7 @@ def test_why_a_reply_is_not_explained_is_told(context: BrowserContext, tmp_path:
 admin:"""
     text = re.sub(r"listeners:.*?admin:", listeners, CONFIG, flags=re.DOTALL)
     with looked(tmp_path, text + EXPLAINING.replace("KEYS", str(keys))) as gateway:
-        page = opened(context, gateway, "double")
+        page = chosen(context, gateway, "double")
         shown = page.get_by_role("tabpanel", name="Explain")
 
         def explained(listener: str, key: str, why: str) -> None:
@@ -222,26 +218,19 @@ admin:"""
             expect(shown).to_contain_text(why)
 
         explained("silent", "", "its key allow_explain is false")
-        explained(
-            "http",
-            "",
-            "The request has no key. Listener 'http' explains requests to clients with the permission explain",
-        )
+        why = "The request has no key. Listener 'http' explains requests to clients with the permission explain"
+        explained("http", "", why)
         explained("http", "wrong", "The listener did not accept the key")
-        explained(
-            "http", made["user"][0], "principal 'user', which does not have the permission explain for model 'double'"
-        )
-        explained(
-            "open", "", "The request has no key, and 'guest', the principal of clients without a key, does not have"
-        )
+        why = "principal 'user', which does not have the permission explain for model 'double'"
+        explained("http", made["user"][0], why)
+        why = "The request has no key, and 'guest', the principal of clients without a key, does not have"
+        explained("open", "", why)
         explained("brief", "", "With errors.detail: brief")
         explained("http", made["analyst"][0], "The path of the request that was just sent.")
 
 
-def test_nothing_in_the_playground_has_a_fault_in_either_theme_or_width(
-    context: BrowserContext, gateway: Looked
-) -> None:
-    page = opened(context, gateway, "million")
+def test_nothing_in_the_playground_has_a_fault_in_any_theme_or_width(context: BrowserContext, gateway: Looked) -> None:
+    page = chosen(context, gateway, "million")
     page.get_by_text("Parameters, headers, version, time limit").click()
     page.get_by_role("button", name="Add an input").click()
     page.get_by_label("Name", exact=True).fill("y")
@@ -261,8 +250,7 @@ def test_nothing_in_the_playground_has_a_fault_in_either_theme_or_width(
 
 
 def test_a_backend_that_does_not_answer_is_not_drawn_as_if_it_did(context: BrowserContext, gateway: Looked) -> None:
-    page = context.new_page()
-    page.goto(f"{gateway.admin}/console/#/playground?model=gone")
+    page = opened(context, gateway, "playground?model=gone")
     page.get_by_label("Name", exact=True).fill("x")
     page.get_by_label("Values").fill("1")
     sent(page)  # so that the gateway knows
@@ -274,7 +262,7 @@ def test_a_backend_that_does_not_answer_is_not_drawn_as_if_it_did(context: Brows
 
 
 def test_the_tab_of_snippets_writes_them_for_the_form_as_it_is(context: BrowserContext, gateway: Looked) -> None:
-    page = opened(context, gateway, "strange")
+    page = chosen(context, gateway, "strange")
     snippets = page.get_by_role("tab", name="Snippets")
     panel = page.get_by_role("tabpanel", name="Snippets")
     snippets.click()
@@ -292,7 +280,7 @@ def test_the_tab_of_snippets_writes_them_for_the_form_as_it_is(context: BrowserC
 
 
 def test_the_link_of_the_view_is_in_sight_on_a_phone(context: BrowserContext, gateway: Looked) -> None:
-    page = opened(context, gateway, "busy")
+    page = chosen(context, gateway, "busy")
     page.set_viewport_size({"width": 375, "height": 800})
     page.reload()
     expect(page.get_by_role("navigation").get_by_role("link", name="Playground")).to_be_in_viewport(ratio=0.95)
@@ -309,8 +297,7 @@ BRITTLE = """
 def test_a_model_that_is_made_of_others_is_tried(context: BrowserContext, tmp_path: Path) -> None:
     text = CONFIG.replace("protocols: [v2-rest, umbridge]}", "protocols: [v2-rest, umbridge], allow_explain: true}", 1)
     with looked(tmp_path, text + BRITTLE) as gateway:
-        page = context.new_page()
-        page.goto(f"{gateway.admin}/console/#/graphs")
+        page = opened(context, gateway, "graphs")
         page.get_by_role("link", name="Try it in the playground").click()
         expect(page.get_by_label("Model", exact=True)).to_have_value("fourfold")
         expect(page.locator("fieldset legend")).to_have_text("x FP64 [-1, -1]")
@@ -330,9 +317,8 @@ def test_a_model_that_is_made_of_others_is_tried(context: BrowserContext, tmp_pa
         expect(page.get_by_role("region", name="Snippet for curl")).to_contain_text("/v2/models/fourfold/infer")
         page.goto(f"{gateway.admin}/console/#/models")
         page.get_by_role("button", name="fourfold").click()
-        expect(page.get_by_role("region", name="Signature")).to_contain_text(
-            re.compile("InputsName.*xFP64.*Outputs.*both")
-        )
+        signature = page.get_by_role("region", name="Signature")
+        expect(signature).to_contain_text(re.compile("InputsName.*xFP64.*Outputs.*both"))
         page.goto(f"{gateway.admin}/console/#/playground?model=brittle")
         page.get_by_label("Values").fill("1")
         sent(page)

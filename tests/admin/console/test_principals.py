@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from gateway.admin.console.access import DescribedPrincipal
-from gateway.auth.keys import new_key, write_keys
+from gateway.auth.keys import new_key
 from gateway.runtime.app import Gateway
+from tests.admin.asking import admin_client, infer, key_file
 from tests.interop.processes import free_port
 from tests.running_gateway import running_gateway
 
@@ -29,21 +29,19 @@ backends: {lab: {protocol: v2-rest, endpoints: ["http://127.0.0.1:PORT"], polici
 routes: [{match: {model: double}, backend: lab, policies: [{rate_limit: {requests: 9, by: client}}]}]
 """
 RATE = "{rate_limit: {requests: 5, seconds: 3600, burst: 3, by: principal}}"
-BODY = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 3], "data": [1, 2, 3]}]}
 (ALICE, ENTRY), (_, OTHER) = new_key("alice", note="the laptop"), new_key("alice-2")
 
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    keys = tmp_path / "keys.yaml"
-    keys.write_text(write_keys([ENTRY, OTHER]))
-    text = CONFIG.replace("KEYS", str(keys)).replace("PORT", str(free_port())).replace("RATE", RATE)
+    keys = str(key_file(tmp_path, ENTRY, OTHER))
+    text = CONFIG.replace("KEYS", keys).replace("PORT", str(free_port())).replace("RATE", RATE)
     async with running_gateway(text) as found:
         yield found
 
 
 async def described(gateway: Gateway, name: str) -> DescribedPrincipal:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as client:
+    async with admin_client(gateway) as client:
         reply = await client.get("/api/principal", params={"name": name})
     for secret in (ALICE, ENTRY.sha256, OTHER.sha256):
         assert secret not in reply.text
@@ -51,9 +49,7 @@ async def described(gateway: Gateway, name: str) -> DescribedPrincipal:
 
 
 async def test_a_principal_has_its_permissions_keys_and_what_is_left_of_its_limits(gateway: Gateway) -> None:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as client:
-        reply = await client.post("/v2/models/double/infer", json=BODY, headers={"x-api-key": ALICE})
-        assert reply.status_code == 200
+    await infer(gateway, "double", headers={"x-api-key": ALICE})
     found = await described(gateway, "alice")
     assert found.entry == "alice"
     assert [(each.name, each.is_built_in) for each in found.sets] == [("doubling", False), ("use", True)]

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.admin.console.accessibility import faults_in_every_look
-from tests.admin.console.browser import CHROMIUM
+from tests.admin.console.browser import CHROMIUM, opened
 from tests.admin.console.gateways import HOSTILE, Looked, looked
 
 pytestmark = pytest.mark.real(CHROMIUM)
@@ -29,8 +29,7 @@ def gateway(tmp_path: Path) -> Iterator[Looked]:
 
 @pytest.fixture
 def page(context: BrowserContext, gateway: Looked) -> Page:
-    found = context.new_page()
-    found.goto(f"{gateway.admin}/console/#/requests")
+    found = opened(context, gateway, "requests")
     expect(found.locator("main tbody tr")).to_have_count(6)
     return found
 

@@ -3,10 +3,10 @@
 import pytest
 
 from gateway.admin.console.requests import RequestSummary, SummarisedPart, summary
-from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.record import Record
 from gateway.observing.recent import RecentRequests
 from tests import records
+from tests.observing.ended import ended
 
 
 def record(
@@ -16,12 +16,7 @@ def record(
     found.model, found.operation, found.principal = model, "infer", "alice"
     found.upstream, found.queued = seconds / 2, seconds / 4
     records.route(found, route, "lab", "h:1")
-    if failed:
-        found.failed(GatewayError(Status.UNAVAILABLE, Reason.UNREACHABLE, "gone"))
-    if rejected:
-        found.failed(GatewayError(Status.INVALID_ARGUMENT, Reason.INVALID_INPUT, "no such input"))
-    found.ended = 10.0 + seconds
-    return found
+    return ended(found, seconds, failed=failed, rejected=rejected)
 
 
 @pytest.fixture

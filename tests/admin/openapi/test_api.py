@@ -9,8 +9,9 @@ import httpx
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from gateway.auth.keys import new_key, write_keys
+from gateway.auth.keys import new_key
 from gateway.runtime.app import Gateway
+from tests.admin.asking import admin_client, key_file
 from tests.interop.processes import free_port
 from tests.running_gateway import config_of, running_gateway
 
@@ -45,7 +46,7 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 @pytest.fixture
 async def admin(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as found:
+    async with admin_client(gateway) as found:
         yield found
 
 
@@ -56,10 +57,7 @@ async def test_listeners_over_http_have_documents(gateway: Gateway, admin: httpx
     document = (await admin.get("/api/openapi/http")).json()
     assert document["servers"][0]["url"] == url
     reply = await admin.get("/api/openapi/rpc")
-    assert (reply.status_code, reply.json()["detail"]) == (
-        404,
-        "unknown HTTP listener 'rpc'; HTTP listeners: http",
-    )
+    assert (reply.status_code, reply.json()["detail"]) == (404, "unknown HTTP listener 'rpc'; HTTP listeners: http")
 
 
 async def test_a_model_is_described_by_the_name_of_its_clients(admin: httpx.AsyncClient) -> None:
@@ -106,12 +104,8 @@ async def test_the_admin_ports_own_document_is_whole(admin: httpx.AsyncClient) -
 
 async def test_with_auth_every_path_needs_credentials(tmp_path: Path) -> None:
     key, entry = new_key("anna")
-    (tmp_path / "keys").write_text(write_keys([entry]))
-    rest = f"auth: {{keys: {{file: {tmp_path / 'keys'}}}}}\nprincipals: {{anna: {{permissions: [all]}}}}\n"
-    async with (
-        running_gateway(config(", auth: {}", rest)) as gateway,
-        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as admin,
-    ):
+    rest = f"auth: {{keys: {{file: {key_file(tmp_path, entry)}}}}}\nprincipals: {{anna: {{permissions: [all]}}}}\n"
+    async with running_gateway(config(", auth: {}", rest)) as gateway, admin_client(gateway) as admin:
         for path in ("/docs", "/api/openapi", "/api/openapi/http"):
             assert (await admin.get(path)).status_code == 401
         document = (await admin.get("/openapi.json", headers={"x-api-key": key})).json()

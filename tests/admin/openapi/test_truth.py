@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from gateway.runtime.app import Gateway
+from tests.admin.asking import admin_client
 from tests.interop.processes import free_port
 from tests.running_gateway import running_gateway
 
@@ -48,15 +49,13 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 
 async def document(gateway: Gateway, listener: str, model: str = "") -> Any:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as admin:
+    async with admin_client(gateway) as admin:
         reply = await admin.get(f"/api/openapi/{listener}", params={"model": model} if model else {})
     assert reply.status_code == 200, reply.text
     return reply.json()
 
 
 class Described(NamedTuple):
-    """An operation of a document."""
-
     method: str
     path: str
     operation: dict[str, Any]

@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import orjson
 
-from gateway.auth.keys import new_key, write_keys
+from gateway.auth.keys import new_key
 from gateway.runtime.app import Gateway
+from tests.admin.asking import admin_client, key_file
 from tests.interop.processes import free_port
-from tests.limits import GENEROUS
 from tests.running_gateway import running_gateway
 from tests.tls.certificates import Authority
 
@@ -63,9 +63,7 @@ DOUBLE: dict[str, Any] = {
     "listener": "http",
     "protocol": "v2-rest",
     "model": "double",
-    "inputs": [
-        {"name": "x", "datatype": "FP64", "shape": "1, 3", "values": "1, 2.5, -3e-5", "declared": [-1, -1]},
-    ],
+    "inputs": [{"name": "x", "datatype": "FP64", "shape": "1, 3", "values": "1, 2.5, -3e-5", "declared": [-1, -1]}],
     "outputs": [{"name": "y", "datatype": "FP64", "shape": [-1, -1]}],
 }
 POSTERIOR = {
@@ -77,9 +75,7 @@ POSTERIOR = {
 UPPER = {
     **DOUBLE,
     "model": "upper",
-    "inputs": [
-        {"name": "text", "datatype": "BYTES", "shape": "", "values": 'it\'s\n$HOME "b" \\n', "declared": [-1]},
-    ],
+    "inputs": [{"name": "text", "datatype": "BYTES", "shape": "", "values": 'it\'s\n$HOME "b" \\n', "declared": [-1]}],
     "outputs": [{"name": "upper", "datatype": "BYTES", "shape": [-1]}],
 }
 
@@ -99,17 +95,11 @@ class RunningPlayground:
 
 @asynccontextmanager
 async def played(folder: Path, text: str = CONFIG) -> AsyncIterator[RunningPlayground]:
-    """A gateway with this configuration."""
     key, entry = new_key("somebody")
-    keys = folder / "keys.yaml"
-    keys.write_text(write_keys([entry]))
     files = Authority().issue(folder, "127.0.0.1", "localhost")
     for name in ("TENSORS", "SCIENCE", "TEXTS", "NOTHING"):
         text = text.replace(name, str(free_port()))
-    text = text.replace("TLS", files.server).replace("KEYS", str(keys))
+    text = text.replace("TLS", files.server).replace("KEYS", str(key_file(folder, entry)))
     text = text.replace("HOSTILE", orjson.dumps(HOSTILE).decode())
-    async with (
-        running_gateway(text) as gateway,
-        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", timeout=GENEROUS) as client,
-    ):
+    async with running_gateway(text) as gateway, admin_client(gateway) as client:
         yield RunningPlayground(gateway, client, key, files.ca)

@@ -15,13 +15,8 @@ from gateway.core.tensors import Tensor
 
 
 def tensor(values: str, datatype: str = "FP64", shape: str = "") -> Tensor:
-    form = PlaygroundForm(
-        listener="l",
-        protocol="p",
-        model="m",
-        inputs=[TypedInput(name="x", datatype=datatype, shape=shape, values=values)],
-    )
-    return read_request(form).inputs[0]
+    typed = TypedInput(name="x", datatype=datatype, shape=shape, values=values)
+    return read_request(PlaygroundForm(listener="l", protocol="p", model="m", inputs=[typed])).inputs[0]
 
 
 def errors(**typed: object) -> dict[str, str]:

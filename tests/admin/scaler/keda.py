@@ -61,8 +61,6 @@ def ref(**metadata: str) -> Any:
 
 
 class Keda:
-    """KEDA's calls over one channel."""
-
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
 
@@ -93,7 +91,6 @@ class Keda:
 
 @asynccontextmanager
 async def keda(address: str, credentials: grpc.ChannelCredentials | None = None) -> AsyncIterator[Keda]:
-    """A client of the scaler at `address`."""
     options = [("grpc.use_local_subchannel_pool", 1)]
     channel = (
         grpc.aio.insecure_channel(address, options)

@@ -16,6 +16,7 @@ from gateway.admin.scaler import ScalerServer
 from gateway.core.address import Address
 from gateway.runtime.app import Gateway
 from gateway.transports.timeouts import Timeouts
+from tests.admin.asking import model_client
 from tests.admin.scaler.keda import SERVICE, Keda, keda, ref, refused
 from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS, until
@@ -36,6 +37,7 @@ backends:
   other: {protocol: v2-rest, endpoints: ["http://127.0.0.1:1"]}
 routes: [{match: {model: m}, backend: lab}, {match: {model: "*"}, backend: other}]
 """
+ONE = CONFIG.replace("PORT", "1")
 FROM_ZERO = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [umbridge]}]
 scaler: {bind: "127.0.0.1:0"}
@@ -49,17 +51,17 @@ routes: [{match: {model: "*"}, backend: lab}]
 EVALUATE = {"name": "posterior", "input": [[1.0, 2.0]], "config": {}}
 
 
-def address_of(gateway: Gateway) -> str:
-    return f"http://{next(iter(gateway.state.listeners.values())).address}"
+def from_zero(folder: Path, seconds: str) -> str:
+    return FROM_ZERO.replace("FOLDER", str(folder)).replace("SECONDS", seconds)
 
 
 @asynccontextmanager
-async def asked(text: str) -> AsyncIterator[tuple[Gateway, Keda, httpx.AsyncClient]]:
+async def asked(text: str = ONE) -> AsyncIterator[tuple[Gateway, Keda, httpx.AsyncClient]]:
     """A gateway, KEDA, and a client of models."""
     async with (
         running_gateway(text) as gateway,
         keda(gateway.ports.all["scaler"].address) as client,
-        httpx.AsyncClient(base_url=address_of(gateway), timeout=GENEROUS) as models,
+        model_client(gateway) as models,
     ):
         yield gateway, client, models
 
@@ -94,7 +96,7 @@ async def test_it_tells_calls_in_flight_and_in_the_queue_and_pushes_when_the_fir
 
 
 async def test_the_target_is_what_the_trigger_says_or_max_in_flight() -> None:
-    async with asked(CONFIG.replace("PORT", "1")) as (_, client, _):
+    async with asked() as (_, client, _):
         assert await client.spec(backend="lab") == [("calls", 2, 2.0)]
         assert await client.spec(backend="lab", target="2.5", metric="queue") == [("queue", 3, 2.5)]
         with refused(grpc.StatusCode.INVALID_ARGUMENT, "metadata.target", "max_in_flight"):
@@ -114,7 +116,7 @@ async def test_the_target_is_what_the_trigger_says_or_max_in_flight() -> None:
     ],
 )
 async def test_wrong_metadata_are_refused_with_what_would_be_right(metadata: dict[str, str], texts: Any) -> None:
-    async with asked(CONFIG.replace("PORT", "1")) as (_, client, _):
+    async with asked() as (_, client, _):
         for call in (client.is_active, client.spec, client.value):
             with refused(grpc.StatusCode.INVALID_ARGUMENT, *texts):
                 await call(**metadata)
@@ -123,7 +125,7 @@ async def test_wrong_metadata_are_refused_with_what_would_be_right(metadata: dic
 
 
 async def test_an_unknown_backend_is_not_found_and_a_similar_one_is_named() -> None:
-    async with asked(CONFIG.replace("PORT", "1")) as (_, client, _):
+    async with asked() as (_, client, _):
         with refused(grpc.StatusCode.NOT_FOUND, "'labb'", "'lab'"):
             await client.is_active(backend="labb")
         with refused(grpc.StatusCode.INVALID_ARGUMENT, "unknown metric 'cpu'; expected calls or queue"):
@@ -134,8 +136,7 @@ async def test_an_unknown_backend_is_not_found_and_a_similar_one_is_named() -> N
 
 async def test_calls_from_zero_wait_for_the_first_server_and_keda_sees_them(tmp_path: Path) -> None:
     """KEDA's part is played by the test: when the stream says active it starts a server."""
-    text = FROM_ZERO.replace("FOLDER", str(tmp_path)).replace("SECONDS", "20")
-    async with asked(text) as (gateway, client, models):
+    async with asked(from_zero(tmp_path, "20")) as (gateway, client, models):
         stream = client.watch(backend="lab")
         assert not await next_of(stream)
         calls = [asyncio.ensure_future(models.post("/Evaluate", json=EVALUATE)) for _ in range(10)]
@@ -154,12 +155,11 @@ async def test_calls_from_zero_wait_for_the_first_server_and_keda_sees_them(tmp_
 
 
 async def test_calls_that_wait_for_the_first_server_get_it_after_a_reload_too(tmp_path: Path) -> None:
-    text = FROM_ZERO.replace("FOLDER", str(tmp_path)).replace("SECONDS", "20")
-    async with asked(text) as (gateway, client, models):
+    async with asked(from_zero(tmp_path, "20")) as (gateway, client, models):
         call = asyncio.ensure_future(models.post("/Evaluate", json=EVALUATE))
         await until(lambda: gateway.state.assembly.backends["lab"].waiting == 1)
         for seconds in ("21", "22"):
-            await gateway.reload(config_of(text.replace("20}", f"{seconds}}}")))
+            await gateway.reload(config_of(from_zero(tmp_path, seconds)))
         assert (gateway.state.assembly.backends["lab"].waiting, await client.value("queue", backend="lab")) == (1, 1)
         assert await client.value(backend="lab") == 1
         server = await model_server("umbridge")
@@ -170,8 +170,7 @@ async def test_calls_that_wait_for_the_first_server_get_it_after_a_reload_too(tm
 
 
 async def test_calls_fail_when_no_server_comes_in_time(tmp_path: Path) -> None:
-    text = FROM_ZERO.replace("FOLDER", str(tmp_path)).replace("SECONDS", "0.1")
-    async with asked(text) as (gateway, client, models):
+    async with asked(from_zero(tmp_path, "0.1")) as (gateway, client, models):
         reply = await models.post("/Evaluate", json=EVALUATE)
         assert reply.status_code == 503
         assert "waited 0.1 s for one (queue.wait_for_endpoints)" in reply.text
@@ -179,11 +178,10 @@ async def test_calls_fail_when_no_server_comes_in_time(tmp_path: Path) -> None:
 
 
 async def test_a_stream_ends_when_a_reload_removes_its_backend_and_others_go_on() -> None:
-    text = CONFIG.replace("PORT", "1")
-    async with asked(text) as (gateway, client, models):
+    async with asked() as (gateway, client, models):
         gone, stays = client.watch(backend="other"), client.watch(backend="lab")
         assert (await next_of(gone), await next_of(stays)) == (False, False)
-        lines = [line for line in text.splitlines() if "  other:" not in line]
+        lines = [line for line in ONE.splitlines() if "  other:" not in line]
         less = "\n".join(lines).replace(', {match: {model: "*"}, backend: other}', "")
         await gateway.reload(config_of(less))
         with refused(grpc.StatusCode.NOT_FOUND, "'other'"):
@@ -195,7 +193,7 @@ async def test_a_stream_ends_when_a_reload_removes_its_backend_and_others_go_on(
 
 async def test_a_hundred_streams_hear_of_one_call_and_clients_that_vanish_leave_nothing() -> None:
     """Also one that reads nothing: nobody waits for it."""
-    async with asked(CONFIG.replace("PORT", "1")) as (gateway, client, models):
+    async with asked() as (gateway, client, models):
         address = gateway.ports.all["scaler"].address
         activity = gateway.state.assembly.activities["lab"]
         async with keda(address) as second:
@@ -214,7 +212,7 @@ async def test_a_hundred_streams_hear_of_one_call_and_clients_that_vanish_leave_
 
 
 async def test_a_reader_whose_window_is_shut_holds_up_nobody_and_then_hears_of_the_present_alone() -> None:
-    async with asked(CONFIG.replace("PORT", "1")) as (gateway, client, models):
+    async with asked() as (gateway, client, models):
         before = len(asyncio.all_tasks())
         host, _, port = gateway.ports.all["scaler"].address.rpartition(":")
         stalled = http2.Peer(*await asyncio.open_connection(host, int(port)))
@@ -241,7 +239,7 @@ async def test_a_reader_whose_window_is_shut_holds_up_nobody_and_then_hears_of_t
 
 async def test_the_end_of_the_gateway_ends_streams() -> None:
     async with (
-        running_gateway(CONFIG.replace("PORT", "1")) as gateway,
+        running_gateway(ONE) as gateway,
         keda(gateway.ports.all["scaler"].address) as client,
     ):
         stream = client.watch(backend="lab")
@@ -252,7 +250,7 @@ async def test_the_end_of_the_gateway_ends_streams() -> None:
 
 
 async def test_a_flood_of_nonsense_is_refused_and_keda_is_still_answered() -> None:
-    async with asked(CONFIG.replace("PORT", "1")) as (gateway, client, _):
+    async with asked() as (gateway, client, _):
         async with grpc.aio.insecure_channel(gateway.ports.all["scaler"].address) as channel:
             junk = channel.unary_unary("/externalscaler.ExternalScaler/IsActive")
             nowhere = channel.unary_unary("/externalscaler.ExternalScaler/StreamMetricSpec")
@@ -267,9 +265,8 @@ async def test_a_flood_of_nonsense_is_refused_and_keda_is_still_answered() -> No
 async def test_over_tls_only_clients_with_a_certificate_of_the_ca_are_answered(tmp_path: Path) -> None:
     authority = Authority()
     files, own = authority.issue(tmp_path, "localhost"), authority.issue(tmp_path, "keda", stem="keda")
-    text = CONFIG.replace("PORT", "1").replace(
-        'scaler: {bind: "127.0.0.1:0"}', f'scaler: {{bind: "0.0.0.0:0", tls: {files.asking("required")}}}'
-    )
+    own_tls = f'scaler: {{bind: "0.0.0.0:0", tls: {files.asking("required")}}}'
+    text = ONE.replace('scaler: {bind: "127.0.0.1:0"}', own_tls)
     ca, certificate, key = map(Path.read_bytes, (own.ca, own.certificate, own.key))
     async with running_gateway(text) as gateway:
         address = f"localhost:{gateway.ports.all['scaler'].address.rpartition(':')[2]}"
@@ -280,7 +277,7 @@ async def test_over_tls_only_clients_with_a_certificate_of_the_ca_are_answered(t
                 await client.is_active(backend="lab")
 
 
-async def test_a_connection_without_a_byte_is_closed_as_early_as_at_other_ports(
+async def test_a_connection_without_a_byte_is_closed_as_soon_as_at_other_ports(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(port, "PORT_TIMEOUTS", Timeouts(first_byte=0.05, head=0.05))

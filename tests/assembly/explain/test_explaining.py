@@ -9,8 +9,9 @@ import grpc.aio
 import pytest
 
 from gateway.assembly.explain.explaining import LONGEST
-from gateway.auth.keys import new_key, write_keys
+from gateway.auth.keys import new_key
 from gateway.runtime.app import Gateway
+from tests.admin.asking import key_file
 from tests.interop.processes import free_port
 from tests.observing.test_tracing import port, post
 from tests.running_gateway import running_gateway
@@ -117,34 +118,27 @@ principals: {alice: {permissions: [use, GIVEN]}, bob: {permissions: [use]}}
     ("errors", "given", "is_told"),
     [("full", "explained", True), ("brief", "explained", False), ("brief", "whole", True)],
 )
-async def test_where_clients_have_keys_it_needs_a_permission(
+async def test_with_keys_of_clients_it_needs_a_permission(
     tmp_path: Path, errors: str, given: str, is_told: bool
 ) -> None:
-    file = tmp_path / "keys.yaml"
-    file.write_text(write_keys([ALICE_ENTRY, BOB_ENTRY]))
+    file = key_file(tmp_path, ALICE_ENTRY, BOB_ENTRY)
     listener = f"allow_explain: true, auth: {{}}, errors: {{detail: {errors}}}"
     text = TEXT.replace("allow_explain: ALLOW", listener) + WITH_KEYS.replace("FILE", str(file)).replace("GIVEN", given)
     async with running(text=text) as gateway:
         at = port(gateway, "http")
-        alice, _ = await post(at, INFER, BODY, "gateway-explain: 1", f"x-api-key: {ALICE}")
-        bob, _ = await post(at, INFER, BODY, "gateway-explain: 1", f"x-api-key: {BOB}")
-        nobody, _ = await post(at, INFER, BODY, "gateway-explain: 1")
-    assert alice.startswith("HTTP/1.1 200")
-    assert ("gateway-explanation" in alice) is is_told
-    assert bob.startswith("HTTP/1.1 200")
-    assert "gateway-explanation" not in bob
-    assert nobody.startswith("HTTP/1.1 401")
-    assert "gateway-explanation" not in nobody
+        for key, status, has_explanation in ((ALICE, 200, is_told), (BOB, 200, False), ("", 401, False)):
+            headers = [f"x-api-key: {key}"] if key else []
+            head, _ = await post(at, INFER, BODY, "gateway-explain: 1", *headers)
+            assert head.startswith(f"HTTP/1.1 {status}")
+            assert ("gateway-explanation" in head) is has_explanation
 
 
 @pytest.mark.parametrize(("models", "routes"), [("[science]", []), ("[science, other]", ["other"])])
 async def test_it_has_no_routes_to_models_that_the_client_may_not_use(
     tmp_path: Path, models: str, routes: list[str]
 ) -> None:
-    file = tmp_path / "keys.yaml"
-    file.write_text(write_keys([ALICE_ENTRY]))
     keys = (
-        WITH_KEYS.replace("FILE", str(file))
+        WITH_KEYS.replace("FILE", str(key_file(tmp_path, ALICE_ENTRY)))
         .replace("[use, GIVEN]", "[few]")
         .replace("permissions: {", f"permissions: {{few: [{{operations: [infer, explain], models: {models}}}], ", 1)
     )

@@ -70,21 +70,7 @@ def recorded(protocol: str, model: str = "point") -> tuple[bytes, str]:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body, ""
 
 
-CLIENTS = [
-    "v2-rest",
-    "v1-rest",
-    "umbridge",
-    "graphpipe",
-    "grps-rest",
-    "v2-grpc",
-    "grps-grpc",
-    "mip",
-    "grps-brpc",
-    "tfs-grpc",
-]
-
-
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", sorted(protocols()))
 async def test_a_request_of_every_protocol_is_explained_up_to_the_bytes_for_the_backend(client: str) -> None:
     data, path = recorded(client)
     is_http = protocols()[client].transport == "http"
@@ -114,17 +100,22 @@ async def test_offline_it_shows_the_bytes_that_a_gateway_sends() -> None:
     assert call.message.headers == tuple(sent.headers)
 
 
+def request(model: str, name: str, *data: float) -> bytes:
+    """A request in JSON, with rows of two numbers."""
+    shape = [len(data) // 2, 2] if len(data) > 2 else [2]
+    tensor = {"name": name, "datatype": "FP64", "shape": shape, "data": data}
+    return json.dumps({"path": f"/v2/models/{model}/infer", "body": {"inputs": [tensor]}}).encode()
+
+
 async def test_where_metadata_is_needed_it_says_so_and_stops() -> None:
-    body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [2, 2], "data": [1, 2, 3, 4]}]}
-    found = await explained(json.dumps({"path": "/v2/models/far/infer", "body": body}).encode())
+    found = await explained(request("far", "x", 1, 2, 3, 4))
     assert found.signature.startswith("the backend's metadata, which would be asked for first")
     assert [(call.operation, call.message.path) for call in found.calls] == [("metadata", "/InputSizes")]
     assert found.error is None
 
 
 async def test_sent_it_shows_every_call_and_the_reply() -> None:
-    body = {"inputs": [{"name": "input0", "datatype": "FP64", "shape": [2, 2], "data": [1, 2, 3, 4]}]}
-    data = json.dumps({"path": "/v2/models/posterior/infer", "body": body}).encode()
+    data = request("posterior", "input0", 1, 2, 3, 4)
     async with reference("umbridge", "posterior") as address:
         text = TEXT.replace("science:1", address).replace("model: far", "model: posterior")
         found = await explained(data, send=True, text=text)
@@ -142,9 +133,7 @@ async def test_sent_it_shows_every_call_and_the_reply() -> None:
 
 
 async def test_a_backend_that_cannot_be_reached_is_an_error_of_its_stage() -> None:
-    body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [2], "data": [1, 2]}]}
-    data = json.dumps({"path": "/v2/models/point/infer", "body": body}).encode()
-    found = await explained(data, send=True, text=TEXT.replace("lab:1", "127.0.0.1:1"))
+    found = await explained(request("point", "x", 1, 2), send=True, text=TEXT.replace("lab:1", "127.0.0.1:1"))
     assert found.error is not None
     assert (found.error.stage, found.error.status) == ("backend", "UNAVAILABLE")
     assert found.reply is not None
@@ -152,18 +141,15 @@ async def test_a_backend_that_cannot_be_reached_is_an_error_of_its_stage() -> No
 
 
 HEAD = b"POST /v2/models/point/infer HTTP/1.1\nHost: x\n"
+NO_INPUTS = b"Content-Length: 13\n\n" + b'{"inputs":[]}'
 WRONG: dict[str, tuple[bytes, str, str]] = {
     "another path": (b"POST /v9 HTTP/1.1\nHost: x\n\n", "transport", "unknown path"),
     "another method": (HEAD.replace(b"POST", b"GET") + b"\n", "transport", "GET is not allowed"),
     "no host": (HEAD.replace(b"Host: x\n", b"") + b"\n", "transport", "no Host header"),
     "a body that has not ended": (HEAD + b"Content-Length: 9\n\n{}", "transport", "add the rest of the body"),
     "no JSON": (HEAD + b"Content-Length: 1\n\n{", "decode", ""),
-    "no route": (
-        HEAD.replace(b"point", b"nobody") + b"Content-Length: 13\n\n" + b'{"inputs":[]}',
-        "route",
-        "unknown model",
-    ),
-    "an input is missing": (HEAD + b"Content-Length: 13\n\n" + b'{"inputs":[]}', "fit", "input 'x' is missing"),
+    "no route": (HEAD.replace(b"point", b"nobody") + NO_INPUTS, "route", "unknown model"),
+    "an input is missing": (HEAD + NO_INPUTS, "fit", "input 'x' is missing"),
 }
 
 
@@ -205,15 +191,14 @@ async def test_a_grpc_message_may_have_its_prefix_and_may_be_base64() -> None:
 
 
 async def test_secrets_in_headers_are_not_shown() -> None:
-    found = await explained(HEAD + b"Authorization: Bearer hidden\nContent-Length: 13\n\n" + b'{"inputs":[]}')
+    found = await explained(HEAD + b"Authorization: Bearer hidden\n" + NO_INPUTS)
     lines = "\n".join(explanation_lines(found))
     assert "hidden" not in lines
     assert "  authorization: ***\n" in lines
 
 
 async def test_the_text_for_people() -> None:
-    body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [2], "data": [0.1, 2.5]}]}
-    explanation = await explained(json.dumps({"path": "/v2/models/point/infer", "body": body}).encode())
+    explanation = await explained(request("point", "x", 0.1, 2.5))
     (call,) = explanation.calls
     found = "\n".join(explanation_lines(explanation))
     for line in (

@@ -34,6 +34,5 @@ Observed = Mapping[str, str]
 
 
 async def observed(asked: Asked) -> Observed:
-    """Return all results of one pair."""
     datatypes = {each.value: await tensors.datatype(asked, each) for each in Datatype}
     return {**datatypes, **{name: await observe(asked) for name, observe in ROWS.items()}}

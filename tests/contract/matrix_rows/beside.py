@@ -16,7 +16,6 @@ from tests.contract.wire import or_error
 
 
 async def config(asked: Asked) -> str:
-    """Return whether `config` reaches the model."""
     found = await asked.infer("double", POINT, parameters={"config": '{"scale":3}'})
     return word(found, lambda response: "carried" if numbers(response.outputs[0]) == [3.0, 6.0, 9.0] else "dropped")
 
@@ -30,7 +29,6 @@ async def parameter(asked: Asked) -> str:
 
 
 async def identifier(asked: Asked) -> str:
-    """Return whether the reply contains the id of the request."""
     question = or_error(lambda: asked.front.asked(Request(Operation.INFER, "m", id="42", inputs=(POINT,))))
     if not isinstance(question, Request) or question.id != "42":
         return NONE
@@ -39,7 +37,6 @@ async def identifier(asked: Asked) -> str:
 
 
 async def version(asked: Asked) -> str:
-    """Return whether a client can request a version that the model has."""
     if asked.front.traits.models.versions is None:
         return NONE
     found = await asked.infer("double", POINT, version="1")
@@ -47,7 +44,6 @@ async def version(asked: Asked) -> str:
 
 
 async def derivatives(asked: Asked) -> str:
-    """Return how a client requests a gradient."""
     if not names_models(asked.front.traits):
         return NONE
     theta = expect.as_sent(expect.CASES["posterior"].inputs, asked.front, asked.back)
@@ -69,6 +65,5 @@ async def errors(asked: Asked) -> str:
 
 
 async def reason(asked: Asked, number: int) -> Reason | None:
-    """Return the error that a client gets for an error of the model `fail`."""
     found = await asked.infer("fail", expect.array("kind", Datatype.INT32, [number]))
     return found.reason if isinstance(found, GatewayError) else None

@@ -8,7 +8,6 @@ from tests.contract.matrix_rows.asked import NONE, Asked
 
 
 async def metadata(asked: Asked) -> str:
-    """Return which metadata of a model a client gets."""
     parts = [
         await asked.tell(Request(Operation.METADATA, "posterior", part=part))
         for part in asked.front.traits.models.metadata_parts
@@ -32,7 +31,6 @@ READINESS = {
 
 
 async def readiness(asked: Asked) -> str:
-    """Return which kinds of readiness a client can query."""
     told = []
     for operation in (Operation.LIVE, Operation.READY, Operation.MODEL_READY):
         request = Request(operation, "posterior")
@@ -42,7 +40,6 @@ async def readiness(asked: Asked) -> str:
 
 
 async def listing(asked: Asked) -> str:
-    """Return whether a client gets a list with the model."""
     found = await asked.tell(Request(Operation.MODELS, "posterior"))
     names = [each.name for each in found] if isinstance(found, tuple) else []
     return "yes" if f"{asked.back.name}-posterior" in names else NONE

@@ -14,7 +14,6 @@ from tests.contract.wire import LITERAL
 
 
 async def datatype(asked: Asked, datatype: Datatype) -> str:
-    """Return how a tensor comes back from the model `identity`."""
     if datatype not in asked.front.traits.wire.datatypes:
         return NONE
     sent = expect.pair(datatype)
@@ -31,14 +30,12 @@ def _compared(found: Tensor, sent: Tensor) -> str:
 
 
 async def not_text(asked: Asked) -> str:
-    """Return how BYTES that are not UTF-8 come back."""
     sent = expect.array("x", Datatype.BYTES, [b"\xff\x00", b""])
     found = await asked.infer("identity", sent) if sent.datatype in asked.front.traits.wire.datatypes else None
     return word(found, lambda response: SAME if numbers(response.outputs[0]) == numbers(sent) else "changed")
 
 
 async def not_finite(asked: Asked) -> str:
-    """Return how NaN and an infinity come back."""
     found = await asked.infer("identity", expect.infinite(asked.front))
     expected = ["nan", "-inf"]
     return word(found, lambda response: SAME if [*map(str, numbers(response.outputs[0]))] == expected else "changed")
@@ -72,7 +69,6 @@ async def input_names(asked: Asked) -> str:
 
 
 async def output_names(asked: Asked) -> str:
-    """Return the names of the outputs."""
     found = await asked.infer("sums", A, B)
     return word(found, lambda response: ", ".join(f"`{each.name}`" for each in response.outputs if each.name) or "none")
 

@@ -29,7 +29,6 @@ test sends two messages that differ only in this member through a gateway, and c
 
 
 def page() -> str:
-    """Return the text of the page."""
     return "\n".join([HEAD, *(line for table in TABLES.values() for line in _of_table(table))])
 
 

@@ -36,9 +36,8 @@ def of_schema(source: str) -> Members:
 def messages(source: str) -> Members:
     """Return the members in a `.proto` file, from the descriptors that `make generate` compiles (a test compares them
     with the file). The members of a service are its methods. Messages without fields are left out."""
-    files = FileDescriptorSet.FromString(
-        (CODE / FOLDERS[source.partition("/")[0]] / "descriptors.binpb").read_bytes()
-    ).file
+    compiled = CODE / FOLDERS[source.partition("/")[0]] / "descriptors.binpb"
+    files = FileDescriptorSet.FromString(compiled.read_bytes()).file
     [file] = [each for each in files if source.endswith(each.name.rpartition("/")[2])]
     return dict(_of_file(file))
 
@@ -61,7 +60,6 @@ def _of_message(message: DescriptorProto, outer: str) -> Iterator[tuple[str, fro
 
 
 def tables(text: str) -> Members:
-    """Return the members of the tables in a flatbuffers schema, without tables that have no fields."""
     text = re.sub(r"//.*", "", text)
     found = {name: re.findall(r"(\w+)\s*:", body) for name, body in re.findall(r"table (\w+) \{(.*?)\}", text, re.S)}
     return {name: frozenset(members) for name, members in found.items() if members}

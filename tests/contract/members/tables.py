@@ -62,7 +62,6 @@ class Table:
 
 
 def load(path: Path) -> Table:
-    """Return the table in a file."""
     text = yaml.load(path.read_text(), yaml.CSafeLoader)
     rows: list[Row] = []
     described: dict[str, frozenset[str]] = {}
@@ -121,12 +120,10 @@ def stated(statement: Statement, form: str) -> str:
 
 
 def outcome(statement: str) -> str:
-    """Return the statement without its note."""
     return statement.partition(":")[0].strip()
 
 
 def statements(row: Row) -> Iterator[str]:
-    """Return all statements of a row."""
     for each in (row.same, row.others):
         yield from [each] if isinstance(each, str) else each.values()
 

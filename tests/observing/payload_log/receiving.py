@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Received:
-    """One request."""
-
     line: str
     headers: dict[str, str]
     body: bytes

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,9 @@ from gateway.assembly.connecting import connect
 from gateway.assembly.registry import protocols
 from gateway.core.protocol import DEFAULT_LIMITS
 from gateway.core.tasks import spawn
-from gateway.observing.payload_log.events import EventForm
+from gateway.observing.payload_log.events import Entry, EventForm
 from gateway.observing.payload_log.sinks import ContentMode, EventReceiver, PayloadFile, PayloadReceiver
+from tests.interop.processes import free_port
 from tests.observing.payload_log.logged import FAILED, FORM, REPLY, REQUEST
 from tests.observing.payload_log.receiving import receiving
 
@@ -65,22 +65,22 @@ def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
         PayloadFile(str(tmp_path / "none" / "log"), FORM)
 
 
-LONG = 30.0
-
-
-def sink(
-    url: str, mode: ContentMode = "binary", timeout: float = LONG, form: EventForm = FORM, **headers: str
-) -> PayloadReceiver:
+async def sent(
+    url: str, *entries: Entry, mode: ContentMode = "binary", timeout: float = 30.0, form: EventForm = FORM,
+    **headers: str,
+) -> tuple[int, str]:  # fmt: skip
+    """How many entries a receiver does not get, and why not."""
     origin = "/".join(url.split("/")[:3])
     connector = connect(origin, protocols()["v2-rest"], DEFAULT_LIMITS)
-    return PayloadReceiver(EventReceiver(url, headers, mode, timeout), connector, form)
+    receiver = PayloadReceiver(EventReceiver(url, headers, mode, timeout), connector, form)
+    found = await receiver.send(entries)
+    await receiver.close()
+    return found
 
 
 async def test_binary_has_attributes_in_headers() -> None:
     async with receiving() as receiver:
-        sender = sink(receiver.url, authorization="Bearer hidden")
-        assert await sender.send([REQUEST]) == (0, "")
-        await sender.close()
+        assert await sent(receiver.url, REQUEST, authorization="Bearer hidden") == (0, "")
     [got] = receiver.requests
     assert got.line == "POST /events?a=b HTTP/1.1"
     assert {name: got.headers[name] for name in ("content-type", "ce-id", "ce-type", "authorization")} == {
@@ -94,9 +94,7 @@ async def test_binary_has_attributes_in_headers() -> None:
 
 async def test_binary_with_binary_tensors_says_where_they_begin() -> None:
     async with receiving() as receiver:
-        sender = sink(receiver.url, form=EventForm("here", is_binary=True))
-        await sender.send([REQUEST])
-        await sender.close()
+        await sent(receiver.url, REQUEST, form=EventForm("here", is_binary=True))
     [got] = receiver.requests
     assert got.headers["content-type"] == "application/octet-stream"
     length = int(got.headers["inference-header-content-length"])
@@ -106,10 +104,8 @@ async def test_binary_with_binary_tensors_says_where_they_begin() -> None:
 
 async def test_structured_is_one_object_and_batch_a_list() -> None:
     async with receiving() as receiver:
-        for mode in ("structured", "batch"):
-            sender = sink(receiver.url, mode)
-            assert await sender.send([REQUEST, REPLY]) == (0, "")
-            await sender.close()
+        assert await sent(receiver.url, REQUEST, REPLY, mode="structured") == (0, "")
+        assert await sent(receiver.url, REQUEST, REPLY, mode="batch") == (0, "")
     assert [each.headers["content-type"] for each in receiver.requests] == [
         *["application/cloudevents+json"] * 2, "application/cloudevents-batch+json",
     ]  # fmt: skip
@@ -130,17 +126,13 @@ async def test_what_is_not_taken_is_lost_unless_it_may_be_sent_again(
     answers: list[int | None], expected: tuple[int, str], requests: int
 ) -> None:
     async with receiving(*answers) as receiver:
-        sender = sink(receiver.url)
-        assert await sender.send([REQUEST, REPLY]) == expected
-        await sender.close()
+        assert await sent(receiver.url, REQUEST, REPLY) == expected
     assert len(receiver.requests) == requests
 
 
 async def test_a_receiver_that_closes_in_the_middle_does_not_get_the_event_twice() -> None:
     async with receiving(0) as receiver:
-        sender = sink(receiver.url)
-        lost, why = await sender.send([REQUEST])
-        await sender.close()
+        lost, why = await sent(receiver.url, REQUEST)
     assert lost == 1
     assert "closed" in why
     assert len(receiver.requests) == 1
@@ -148,29 +140,20 @@ async def test_a_receiver_that_closes_in_the_middle_does_not_get_the_event_twice
 
 async def test_a_receiver_that_hangs_costs_the_time_of_one_request() -> None:
     async with receiving(None) as receiver:
-        sender = sink(receiver.url, timeout=0.05)
-        assert await sender.send([REQUEST] * 100) == (100, "no answer within 0.05 s")
-        await sender.close()
+        assert await sent(receiver.url, *[REQUEST] * 100, timeout=0.05) == (100, "no answer within 0.05 s")
     assert 1 <= len(receiver.requests) <= 8  # the rest was not tried
 
 
 async def test_an_event_waits_for_a_receiver_that_comes_back() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as place:
-        port = place.getsockname()[1]
-    sender = sink(f"http://127.0.0.1:{port}/events")
-    sending = spawn(sender.send([REQUEST]))
+    port = free_port()
+    sending = spawn(sent(f"http://127.0.0.1:{port}/events", REQUEST))
     await asyncio.sleep(0)
     async with receiving(port=port) as receiver:
         assert await sending == (0, "")
-        await sender.close()
     assert len(receiver.requests) == 1
 
 
 async def test_a_receiver_that_is_away_is_told_with_the_reason() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as place:
-        port = place.getsockname()[1]
-    sender = sink(f"http://127.0.0.1:{port}/events", timeout=0.1)
-    lost, why = await sender.send([REQUEST, REPLY])
-    await sender.close()
+    lost, why = await sent(f"http://127.0.0.1:{free_port()}/events", REQUEST, REPLY, timeout=0.1)
     assert lost == 2
     assert "refused" in why.lower()
