@@ -3,25 +3,30 @@ meets all of them alike; of the rounds, the medians."""
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
+import platform
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median, quantiles
 
+from tests.benchmarks.contest.process import Watched
 from tests.benchmarks.load import Load, Result
-from tests.benchmarks.rows import Row
-from tests.benchmarks.servers import Server, Servers
+from tests.benchmarks.rows import UMBRIDGE_TO_GRPC, UMBRIDGE_TO_V2, V2_TO_UMBRIDGE, Row
+from tests.benchmarks.servers import Server, Servers, running
 from tests.benchmarks.wire import BinaryForm, Form, vector
 from tests.peers.build import ROOT
 
 WARM_UP = 20
 """Requests before the first round, which make connections, fill caches, and let interpreters specialise their code."""
+AIM = 0.5
+"""The gateway's CPU by the adapter's, for 10 doubles."""
+ADAPTED = (UMBRIDGE_TO_V2, V2_TO_UMBRIDGE, UMBRIDGE_TO_GRPC)
+COLUMNS = ("", "CPU us", "p50 us", "p99 us")
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,31 @@ class Measured:
     """The load straight on the server, in the server's protocol; its CPU is the server's own."""
     ratio: Cost | None
     """Gateway by adapter, the medians of the rounds' ratios; None, as `adapter`, where there is none."""
+
+    def shown(self) -> str:
+        costs = {"gateway": self.gateway, "adapter": self.adapter, "direct": self.direct}
+        rows = [COLUMNS, *((name, *_cells(cost, ",.0f")) for name, cost in costs.items() if cost)]
+        if self.ratio:
+            rows.append(("gateway/adapter", *_cells(self.ratio, ".2f")))
+        lines = [f"  {name:16}" + "".join(f"{cell:>12}" for cell in cells) for name, *cells in rows]
+        return "\n".join([f"\n{self.row.name}", *lines])
+
+
+def _cells(cost: Cost, form: str) -> Iterator[str]:
+    return (format(number, form) for number in asdict(cost).values())
+
+
+def heading(rounds: int) -> str:
+    """What the numbers are, and of which machine."""
+    return f"""\
+Python {platform.python_version()}, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}; medians of {rounds} \
+rounds, taken in turns.
+CPU: user and system time of one process per request, all its threads. Latency: as the client sees it.
+Adapters: {", ".join(f"{way.adapter} ({way.name})" for way in ADAPTED)}. \
+The aim of gateway/adapter is {AIM:.2f} for the CPU of 10 doubles.
+Servers: the gateway's own reference servers, in processes of their own: the fastest there are here.
+Direct: the same vectors straight to the server, in its own protocol; the CPU is the server's.
+The gateway sends an UM-Bridge server one call at a time, the others wait; the adapter sends all at once."""
 
 
 class WrongReplyError(Exception):
@@ -74,6 +104,12 @@ def generator() -> Iterator[Generator]:
         child.communicate()
 
 
+def all_of(rows: Sequence[Row], rounds: int, folder: Path) -> Iterator[Measured]:
+    with running(folder) as servers, generator() as load:
+        for row in rows:
+            yield measure(row, rounds, servers, load)
+
+
 def measure(row: Row, rounds: int, servers: Servers, load: Generator) -> Measured:
     """Measure one row.
 
@@ -97,7 +133,7 @@ def measure(row: Row, rounds: int, servers: Servers, load: Generator) -> Measure
 
 
 class Turn:
-    """One of those that take turns: its load, and the clock of its process."""
+    """One of those that take turns: its load and its process."""
 
     def __init__(self, row: Row, form: Form | BinaryForm, server: Server) -> None:
         self._form = form
@@ -105,7 +141,7 @@ class Turn:
         request = form.request(server.address, self._numbers)
         framed = isinstance(form, BinaryForm) and not form.method
         self._load = Load(server.address, request, row.requests, row.in_flight, row.keep_alive, form.method, framed)
-        self._clock = _cpu_clock(server.pid)
+        self._watched = Watched(server.pid)
 
     def warm_up(self, load: Generator) -> None:
         few = Load(**asdict(self._load) | {"requests": min(WARM_UP, self._load.requests)})
@@ -114,18 +150,10 @@ class Turn:
             raise WrongReplyError(f"{self._load.address} answers {body[:200]}, expected the vector that was sent")
 
     def take(self, load: Generator) -> Cost:
-        before = time.clock_gettime(self._clock)
+        before = self._watched.cpu()
         latencies = load.send(self._load).microseconds
-        spent = time.clock_gettime(self._clock) - before
+        spent = self._watched.cpu() - before
         return Cost(1e6 * spent / self._load.requests, median(latencies), quantiles(latencies, n=100)[-1])
-
-
-def _cpu_clock(pid: int) -> int:
-    """The clock of a process's CPU time, threads that have ended included; /proc/PID/stat ticks every 10 ms only."""
-    clock = ctypes.c_int()
-    if error := ctypes.CDLL(None).clock_getcpuclockid(ctypes.c_int(pid), ctypes.byref(clock)):
-        raise OSError(error, os.strerror(error))
-    return clock.value
 
 
 def _ratio(ours: Cost, theirs: Cost) -> Cost:

@@ -31,8 +31,6 @@ from tests.peers.build import ROOT, require
 ADAPTERS = Path(__file__).resolve().parent / "adapters"
 START_SECONDS = 30
 
-BACKENDS = "the gateway's own reference servers, in processes of their own: the fastest there are here"
-
 GATEWAY = """
 listeners:
   - {{name: http, bind: "{address}", protocols: [v2-rest, v1-rest, umbridge]}}
@@ -83,24 +81,6 @@ class Servers:
     gateways: Mapping[Way, Server]
     adapters: Mapping[Way, Server]
     backends: Mapping[Way, Server]
-
-
-MEMORY = """
-listeners: [{{name: http, bind: "{address}", protocols: [v2-rest]}}]
-backends: {{grpc: {{protocol: v2-grpc, endpoints: ["{grpc}"]}}}}
-routes: [{{match: {{model: "*"}}, backend: grpc}}]
-"""
-
-
-@contextmanager
-def rest_to_grpc(folder: Path) -> Iterator[Server]:
-    """A gateway of its own, from V2 REST to V2 gRPC, with the model `identity` behind it."""
-    with ExitStack() as stack:
-        grpc = reference_server("v2-grpc", folder, stack, ["identity"])
-        address = own_address()
-        gateway = start_gateway(MEMORY.format(address=address, grpc=grpc.address), folder / "gateway")
-        stack.callback(gateway.stop)
-        yield Server(address, gateway.process.pid)
 
 
 _BACKENDS = ("v2-rest", "v2-grpc", "grps-grpc", "umbridge", "v1-rest", "json:torchserve")
@@ -157,6 +137,14 @@ def running(folder: Path) -> Iterator[Servers]:
 
 def own_address() -> str:
     return f"127.0.0.1:{free_port()}"
+
+
+def own_gateway(config: str, folder: Path, stack: ExitStack, **values: object) -> Server:
+    """A gateway, at the `address` in its configuration."""
+    address = own_address()
+    gateway = start_gateway(config.format(address=address, **values), folder)
+    stack.callback(gateway.stop)
+    return Server(address, gateway.process.pid)
 
 
 VECTORS = [f"{models.__name__}:{name}" for name in models.NAMES]

@@ -24,7 +24,7 @@ HEAD = (
     "Connection: keep-alive\r\n"  # also of umbridge's client, which then uses another one
     "Content-Length: {length}\r\n"
     "Content-Type: application/json\r\n"
-    "\r\n"
+    "{headers}\r\n"
 )
 
 
@@ -36,12 +36,15 @@ class Form:
     document: Callable[[str, Sequence[float]], object]
     answer: Callable[..., object]
     method: str = ""
+    headers: str = ""
+    """More lines of the head."""
 
     def request(self, address: str, numbers: Sequence[float]) -> str:
         """The whole of it, ASCII."""
         model = f"vector_{len(numbers)}"
         body = json.dumps(self.document(model, numbers))
-        return HEAD.format(path=self.path.format(model=model), address=address, length=len(body)) + body
+        path = self.path.format(model=model)
+        return HEAD.format(path=path, address=address, length=len(body), headers=self.headers) + body
 
     def read(self, body: str) -> object:
         """The numbers of a reply."""
