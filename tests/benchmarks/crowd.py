@@ -7,31 +7,29 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import quantiles
 
 from tests.attacks.attacked import reference
 from tests.attacks.clients import post
 from tests.attacks.probe import BODY
+from tests.benchmarks.contest.generator import Load
+from tests.benchmarks.contest.measure import Generator, generator
 from tests.benchmarks.contest.nginx import nginx_config
 from tests.benchmarks.contest.sides import MissingError, Started, start_nginx
 from tests.benchmarks.growth.costs import Missing
 from tests.benchmarks.growth.holder import held
-from tests.benchmarks.load import Load
-from tests.benchmarks.measure import Generator, generator
 from tests.benchmarks.servers import own_address, own_gateway
 
 IDLE, SLOW = 5000, 500
 TITLE = f"p99 of a fast client beside {IDLE:,} idle and {SLOW} slow connections"
 AIM = 1.2
 """The gateway's ratio by nginx's."""
-REQUESTS = 3000
+SECONDS = 1.0
 
 GATEWAY = """
 listeners: [{{name: http, bind: "{address}", protocols: [v2-rest]}}]
 backends: {{works: {{protocol: v2-rest, flavor: plain, endpoints: ["{server}"]}}}}
 routes: [{{match: {{model: "*"}}, backend: works}}]
 """
-REQUEST = post("/v2/models/identity/infer", BODY)
 
 
 @dataclass(frozen=True)
@@ -64,21 +62,21 @@ def measure(folder: Path, rounds: int) -> Iterator[Moved | Missing]:
         except MissingError as error:
             missing = Missing("nginx", str(error))
         load = stack.enter_context(generator())
-        for address in addresses.values():
-            _p99(load, address)  # caches are filled
-        found = [{name: _once(load, address) for name, address in addresses.items()} for _ in range(rounds)]
+        request = folder / "request"
+        request.write_bytes(post("/v2/models/identity/infer", BODY))
+        found = [{name: _once(load, address, request) for name, address in addresses.items()} for _ in range(rounds)]
         for name in addresses:
             yield Moved(name, *map(min, zip(*(each[name] for each in found), strict=True)))
         if missing:
             yield missing
 
 
-def _once(load: Generator, address: str) -> tuple[float, float]:
-    alone = _p99(load, address)
+def _once(load: Generator, address: str, request: Path) -> tuple[float, float]:
+    alone = _p99(load, address, request)
     with held(address, IDLE + SLOW, slow=SLOW):
-        return alone, _p99(load, address)
+        return alone, _p99(load, address, request)
 
 
-def _p99(load: Generator, address: str) -> float:
-    found = load.send(Load(address, REQUEST.decode(), REQUESTS, 1, keep_alive=True)).microseconds
-    return quantiles(found, n=100)[98]
+def _p99(load: Generator, address: str, request: Path) -> float:
+    load.prepare(Load(address, [str(request)], in_flight=1, seconds=SECONDS, warm_up=1000))
+    return load.go().latencies["p99"]

@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median, quantiles
-from time import perf_counter
+from statistics import median
 
 from tests.attacks.clients import post
-from tests.benchmarks.load import Load
-from tests.benchmarks.measure import generator
+from tests.benchmarks.contest.generator import Load
+from tests.benchmarks.contest.measure import generator
 from tests.benchmarks.servers import own_gateway
 from tests.interop.processes import start_triton
 
-CLIENTS, REQUESTS = 64, 4000
+CLIENTS, SECONDS = 64, 2.0
 TITLE = f"evaluations per second of {CLIENTS} UM-Bridge clients before Triton, with gather"
 WAYS = {
     "without gather": "",
@@ -23,7 +22,7 @@ WAYS = {
     "gather, wait 0.002": "{gather: {rows: 64, wait: 0.002}}",
     "gather, wait 0.02": "{gather: {rows: 64, wait: 0.02}}",
 }
-REQUEST = post("/Evaluate", b'{"name": "posterior", "input": [[0.5, -0.5]]}', "Content-Type: application/json").decode()
+REQUEST = post("/Evaluate", b'{"name": "posterior", "input": [[0.5, -0.5]]}', "Content-Type: application/json")
 CONFIG = """
 listeners: [{{name: all, bind: "{address}", protocols: [umbridge]}}]
 backends: {{triton: {{protocol: v2-grpc, endpoints: ["{triton}"], safe: true, policies: [{policies}]}}}}
@@ -58,14 +57,14 @@ def measure(folder: Path, rounds: int) -> Iterator[Gathered]:
             for way, policies in WAYS.items()
         }
         load = stack.enter_context(generator())
+        request = folder / "request"
+        request.write_bytes(REQUEST)
         found: dict[str, list[tuple[float, float, float]]] = {way: [] for way in WAYS}
-        for number in range(rounds + 1):
+        for _ in range(rounds):
             for way, address in addresses.items():
-                began = perf_counter()
-                result = load.send(Load(address, REQUEST, REQUESTS, CLIENTS, keep_alive=True))
-                seconds = perf_counter() - began
-                if number:  # the first round warms up
-                    percentiles = quantiles(result.microseconds, n=100)
-                    found[way].append((REQUESTS / seconds, percentiles[49] / 1000, percentiles[98] / 1000))
+                load.prepare(Load(address, [str(request)], CLIENTS, SECONDS, warm_up=1000))
+                result = load.go()
+                p50, p99 = (result.latencies[each] / 1000 for each in ("p50", "p99"))
+                found[way].append((result.answered / result.seconds, p50, p99))
         for way, rows in found.items():
             yield Gathered(way, *map(median, zip(*rows, strict=True)))

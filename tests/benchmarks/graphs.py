@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from tests.benchmarks.measure import Turn, generator
+from tests.benchmarks.contest.forms import V2_GRPC_DOUBLES
+from tests.benchmarks.contest.measure import generator
+from tests.benchmarks.measure import Turn
 from tests.benchmarks.rows import GRPC_TO_GRPC, Row
 from tests.benchmarks.servers import Server, own_gateway
-from tests.benchmarks.wire import V2_GRPC, named
+from tests.benchmarks.wire import named
 from tests.interop.processes import start_triton
 from tests.interop.servers.triton_models.repository import Ensemble, Model, Port
 
 TITLE = "what steps of graphs cost"
-REQUESTS = 500
 
 FIRST, SECOND = (
     Model(name, "identity", (Port("input0", "FP64", (-1, 10)),), (Port("output0", "FP64", (-1, 10)),))
@@ -59,7 +60,7 @@ def measure(folder: Path, rounds: int) -> Iterator[BesideTriton]:
         here = own_gateway(CONFIG, folder / "gateway", stack, triton=triton.grpc)
         load = stack.enter_context(generator())
         turns = {
-            name: Turn(Row(GRPC_TO_GRPC, 10, 1, REQUESTS), named(V2_GRPC, model), server)
+            name: Turn(Row(GRPC_TO_GRPC, 10, 1), named(V2_GRPC_DOUBLES, model), server, folder, load)
             for name, model, server in (
                 ("a model on Triton", "first", there),
                 ("Triton's own ensemble of two", "ensemble", there),
@@ -68,8 +69,6 @@ def measure(folder: Path, rounds: int) -> Iterator[BesideTriton]:
                 ("the gateway's graph of the same two", "graph", here),
             )
         }
-        for turn in turns.values():
-            turn.warm_up(load)
-        taken = [{name: turn.take(load) for name, turn in turns.items()} for _ in range(rounds)]
+        taken = [{name: turn.take() for name, turn in turns.items()} for _ in range(rounds)]
     for name in turns:
         yield BesideTriton(name, median(each[name].cpu for each in taken), median(each[name].p50 for each in taken))

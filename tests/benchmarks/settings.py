@@ -5,22 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
 from threading import Thread
 
 from gateway.auth.keys import new_key, write_keys
-from tests.benchmarks.measure import Turn, generator
+from tests.benchmarks.contest.measure import generator
+from tests.benchmarks.measure import Turn
 from tests.benchmarks.rows import REST_TO_GRPC, UMBRIDGE_TO_V2, Row
 from tests.benchmarks.servers import Server, own_address, reference_server
-from tests.benchmarks.wire import Form
+from tests.benchmarks.wire import with_key
 from tests.interop.processes import start_gateway
 
-REQUESTS = 2000
-"""Those of one turn. With fewer, single microseconds of a request are lost in what a turn costs beside its requests."""
-ROWS = [Row(way, 10, in_flight, REQUESTS) for way in (UMBRIDGE_TO_V2, REST_TO_GRPC) for in_flight in (1, 16)]
+ROWS = [Row(way, 10, in_flight) for way in (UMBRIDGE_TO_V2, REST_TO_GRPC) for in_flight in (1, 16)]
 STARTS = 6
 """How often the gateways are started. Where the memory of a process lies makes each of its requests some microseconds
 cheaper or dearer for as long as it runs."""
@@ -153,12 +152,9 @@ def _once(setting: Setting, rounds: int, folder: Path) -> Iterator[Cost]:
         ]
         load = stack.enter_context(generator())
         for row in ROWS:
-            assert isinstance(row.way.client, Form)
-            form = replace(row.way.client, headers=f"x-api-key: {key}\r\n")
-            turns = [Turn(row, form, each[row.way.name]) for each in gateways]
-            for turn in turns:
-                turn.warm_up(load)
-            found = [[turn.take(load).cpu for turn in turns] for _ in range(rounds)]
+            form = with_key(row.way.client, key)
+            turns = [Turn(row, form, each[row.way.name], folder, load) for each in gateways]
+            found = [[turn.take().cpu for turn in turns] for _ in range(rounds)]
             without, given = map(median, zip(*found, strict=True))
             yield Cost(row.name, without, given, median(ours / bare for bare, ours in found))
 
