@@ -111,11 +111,11 @@ def running(folder: Path) -> Iterator[Servers]:
                 REST_TO_JSON: gateway["to_json"],
             },
             {
-                UMBRIDGE_TO_V2: _umbridge_adapter("umbridge_to_v2", v2.address, folder, stack),
-                UMBRIDGE_TO_GRPC: _umbridge_adapter("umbridge_to_grpc", grpc.address, folder, stack),
-                V2_TO_UMBRIDGE: _fastapi("v2_to_umbridge", folder, stack, UMBRIDGE=f"http://{umbridge.address}"),
-                JSON_TO_GRPC: _fastapi("json_to_grpc", folder, stack, V2=grpc.address),
-                REST_TO_JSON: _fastapi("v2_to_json", folder, stack, SERVER=f"http://{plain.address}"),
+                UMBRIDGE_TO_V2: umbridge_adapter("umbridge_to_v2", v2.address, folder, stack),
+                UMBRIDGE_TO_GRPC: umbridge_adapter("umbridge_to_grpc", grpc.address, folder, stack),
+                V2_TO_UMBRIDGE: fastapi_adapter("v2_to_umbridge", folder, stack, UMBRIDGE=f"http://{umbridge.address}"),
+                JSON_TO_GRPC: fastapi_adapter("json_to_grpc", folder, stack, V2=grpc.address),
+                REST_TO_JSON: fastapi_adapter("v2_to_json", folder, stack, SERVER=f"http://{plain.address}"),
             },
             {
                 UMBRIDGE_TO_V2: v2,
@@ -171,25 +171,21 @@ def _gateway(backends: Mapping[str, str], folder: Path, stack: ExitStack) -> dic
     return {name: Server(address, gateway.process.pid) for name, address in faces.items()}
 
 
-def _umbridge_adapter(script: str, v2: str, folder: Path, stack: ExitStack) -> Server:
+def umbridge_adapter(script: str, v2: str, folder: Path, stack: ExitStack) -> Server:
     address = own_address()
-    command = [_python(), str(ADAPTERS / f"{script}.py"), address.rpartition(":")[2], v2]
-    process = Process(command, folder / script)
+    python, port = str(require("adapters") / "bin" / "python"), address.rpartition(":")[2]
+    process = Process([python, str(ADAPTERS / f"{script}.py"), port, v2], folder / script)
     return _ready(process, address, lambda: answers(f"http://{address}/Info"), stack)
 
 
-def _fastapi(script: str, folder: Path, stack: ExitStack, **environment: str) -> Server:
+def fastapi_adapter(script: str, folder: Path, stack: ExitStack, **environment: str) -> Server:
     address = own_address()
     host, _, port = address.partition(":")
     where = ["--app-dir", str(ADAPTERS), "--host", host, "--port", port]
     # Without the line per request that uvicorn prints by default, since the gateway prints none.
-    command = [_python(), "-m", "uvicorn", f"{script}:app", *where, "--no-access-log"]
+    command = [str(require("adapters") / "bin" / "python"), "-m", "uvicorn", f"{script}:app", *where, "--no-access-log"]
     process = Process(command, folder / script, clean_environment(**environment))
     return _ready(process, address, lambda: answers(f"http://{address}/openapi.json"), stack)
-
-
-def _python() -> str:
-    return str(require("adapters") / "bin" / "python")
 
 
 def _ready(process: Process, address: str, ready: Callable[[], bool], stack: ExitStack) -> Server:

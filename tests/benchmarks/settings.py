@@ -88,10 +88,7 @@ SETTINGS = (
     ),
     Setting("what request ids cost", "at most 6% or 6 us", Part(SILENT), Part(SILENT + "request_ids: {{}}\n")),
     Setting(
-        "what metrics cost",
-        "at most 5% or 6 us, whichever is more",
-        Part(METRICS % "false"),
-        Part(METRICS % "true"),
+        "what metrics cost", "at most 5% or 6 us, whichever is more", Part(METRICS % "false"), Part(METRICS % "true")
     ),
     Setting("what keys cost", "at most 2 us", Part(KEYS), Part(KEYS, listener=", auth: {}")),
     Setting(

@@ -53,9 +53,7 @@ JSON_FORM = of_python(
 """A form that is declared in the configuration."""
 TORCHSERVE = of_python("/predictions/{model}", lambda model, numbers: [numbers], lambda reply: reply[0])
 V1_REST = of_python(
-    "/v1/models/{model}:predict",
-    lambda model, numbers: {"instances": [numbers]},
-    lambda reply: reply["predictions"][0],
+    "/v1/models/{model}:predict", lambda model, numbers: {"instances": [numbers]}, lambda reply: reply["predictions"][0]
 )
 V2_REST = of_python(
     "/v2/models/{model}/infer",

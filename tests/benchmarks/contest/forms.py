@@ -102,12 +102,7 @@ def _read_v2_rest(body: bytes) -> Numbers:
 
 
 def _transcoded(address: str, model: str, given: Numbers) -> bytes:
-    tensor = {
-        "name": "input0",
-        "datatype": "FP32",
-        "shape": [1, len(given)],
-        "contents": {"fp32_contents": given},
-    }
+    tensor = {"name": "input0", "datatype": "FP32", "shape": [1, len(given)], "contents": {"fp32_contents": given}}
     return http(schema.MODEL_INFER, address, _json({"model_name": model, "inputs": [tensor]}))
 
 

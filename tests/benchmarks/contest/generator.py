@@ -28,16 +28,7 @@ from typing import Protocol, TypeVar, cast
 import uvloop
 
 from gateway.tools.bench.clock import real_clock
-from tests.benchmarks.contest.http2 import (
-    DATA,
-    END_STREAM,
-    PREFACE,
-    Connection,
-    fields,
-    frame,
-    message,
-    request_head,
-)
+from tests.benchmarks.contest.http2 import DATA, END_STREAM, PREFACE, Connection, fields, frame, message, request_head
 
 GRACE = 60.0
 """Seconds after the end of a load in which the last reply must arrive."""
