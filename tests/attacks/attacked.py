@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.attacks import hostile
 from tests.interop.processes import Process, clean_environment, free_port
 from tests.peers.build import ROOT
 
@@ -47,6 +48,7 @@ BACKEND = """
     endpoints: ["{endpoint}"]
     {more}
 """
+SCHEMES = {"mip": "tcp://", "grps-brpc": "tcp://", "umbridge": "http://"}
 TO_HOSTILE = """
   - match: {model: hostile}
     backend: hostile
@@ -230,3 +232,15 @@ def attacked(
         yield gateway
     finally:
         gateway.end()
+
+
+@contextmanager
+def attacked_by(
+    script: hostile.Script, protocol: str, folder: Path, works: str, *, more: str = "", routes: str = TO_HOSTILE
+) -> Iterator[Attacked]:
+    """Yield a gateway in front of a server that runs `script` on each connection."""
+    with hostile.serving(script) as address:
+        endpoint = SCHEMES.get(protocol, "") + address
+        backend = BACKEND.format(protocol=protocol, endpoint=endpoint, more=more)
+        with attacked(folder, works, backends=backend, routes=routes) as gateway:
+            yield gateway

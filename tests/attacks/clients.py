@@ -7,6 +7,8 @@ import json
 import socket
 import struct
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from gateway.assembly import registry
@@ -16,6 +18,7 @@ from gateway.core.protocol import StreamBinding, Target
 from gateway.core.requests import Request
 from gateway.core.tensors import Tensor
 from tests.core.http2 import by_hand as http2
+from tests.core.http2.conversation import fields
 from tests.limits import GENEROUS
 
 INFER = b"/inference.GRPCInferenceService/ModelInfer"
@@ -99,19 +102,14 @@ class Grpc(Connection):
 
     def asking(self, message: bytes, stream: int) -> bytes:
         """Return all frames of a call."""
-        fields = [
-            (b":method", b"POST"), (b":scheme", b"http"), (b":path", self.PATH), (b":authority", b"a"),
-            (b"te", b"trailers"), http2.CONTENT_TYPE,
-        ]  # fmt: skip
-        if self.CODING:
-            fields.append((b"grpc-encoding", self.CODING))
+        coding = [(b"grpc-encoding", self.CODING)] if self.CODING else []
         body = struct.pack(">?L", bool(self.CODING), len(message)) + message
         pieces = [body[at : at + 2**14] for at in range(0, len(body), 2**14)]
         data = [
             http2.frame(http2.DATA, http2.END_STREAM if at == len(pieces) - 1 else 0, stream, piece)
             for at, piece in enumerate(pieces)
         ]
-        return http2.head(*fields, stream=stream) + b"".join(data)
+        return http2.head(*fields(self.PATH, *coding), stream=stream) + b"".join(data)
 
     def reply(self) -> bytes:
         found = bytearray()
@@ -178,6 +176,22 @@ class Way:
 
 def _npy(data: bytes) -> Tensor:
     return Tensor("x", Datatype.UINT8, (1, len(data)), data, content_type="npy")
+
+
+def until_closed(connection: socket.socket) -> bytes:
+    """Return what arrives until the gateway closes the connection."""
+    found = b""
+    with suppress(ConnectionError):
+        while piece := connection.recv(65536):
+            found += piece
+    return found
+
+
+def at_once(count: int, call: Callable[[], object]) -> None:
+    """Make that many calls, each in a thread of its own."""
+    with ThreadPoolExecutor(count) as threads:
+        for each in [threads.submit(call) for _ in range(count)]:
+            each.result()
 
 
 WAYS = {

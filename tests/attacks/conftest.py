@@ -31,6 +31,14 @@ def works(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture
+def gateway(tmp_path: Path, works: str) -> Iterator[Attacked]:
+    """A gateway for one case, with a well-behaved client next to the attackers."""
+    with attacked(tmp_path, works) as gateway:
+        gateway.beside()
+        yield gateway
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory, works: str) -> Iterator[Attacked]:
     """A gateway for all cases of a module, with a well-behaved client next to the attackers."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from gateway.core.datatypes import Datatype
 from gateway.core.tensors import Tensor
-from tests.attacks.attacked import MIB, Attacked, attacked, reference
+from tests.attacks.attacked import MIB, SCHEMES, Attacked, attacked, reference
 from tests.attacks.clients import Brpc, Connection, Grpc, GrpcGzip, Http, Mip, infer, message, post, tensor
 
 PROTOCOLS = ("v2-rest", "v2-grpc", "umbridge", "mip", "grps-rest", "grps-grpc", "grps-brpc", "graphpipe")
@@ -150,8 +150,7 @@ def _gateway(folder: Path, stack: ExitStack) -> AbstractContextManager[Attacked]
     backends, routes = "", ""
     for each in PROTOCOLS:
         address = stack.enter_context(reference(folder / each, each))
-        scheme = {"mip": "tcp://", "grps-brpc": "tcp://", "umbridge": "http://"}.get(each, "")
-        backends += f'  {each}: {{protocol: {each}, endpoints: ["{scheme}{address}"]}}\n'
+        backends += f'  {each}: {{protocol: {each}, endpoints: ["{SCHEMES.get(each, "")}{address}"]}}\n'
         routes += f"  - match: {{model: {each}}}\n    backend: {each}\n    rewrite: {{model: identity}}\n"
         routes += f"    signature:{SIGNATURE}\n"
     works = stack.enter_context(reference(folder / "works"))

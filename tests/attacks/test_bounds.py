@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.attacked import BACKEND, MIB, Attacked, attacked
+from tests.attacks.attacked import BACKEND, MIB, TO_HOSTILE, Attacked, attacked
 from tests.attacks.clients import WAYS, message, post, tensor
 from tests.attacks.stalls import Figure
 from tests.core.http2 import by_hand as http2
+from tests.core.http2 import conversation
+from tests.core.http2.conversation import fields
 from tests.tls.certificates import Authority
 
 LIMIT = 32 * MIB
@@ -27,13 +29,6 @@ TLS, HANDSHAKES = 192 * 2**10, 50
 SPARE = 24 * MIB
 """The one-time cost of the first requests: code, caches, and the allocator."""
 
-TO_MUTE = """
-  - match: {model: mute}
-    backend: hostile
-    signature:
-      inputs: [{name: x, datatype: UINT8, shape: [-1, -1]}]
-      outputs: [{name: x, datatype: UINT8, shape: [-1, -1]}]
-"""
 KIB = 2**10
 
 
@@ -47,28 +42,19 @@ def gateway(tmp_path: Path, works: str) -> Iterator[Attacked]:
         files = Authority().issue(tmp_path, "127.0.0.1")
         more = f'  - {{name: tls, bind: "127.0.0.1:0", protocols: [v2-rest], tls: {files.server}}}\n'
         more += f"limits: {{memory: {LIMIT}, handshakes: {HANDSHAKES}}}\n"
-        with attacked(tmp_path, works, backends=backend, routes=TO_MUTE, listener=more) as gateway:
+        with attacked(tmp_path, works, backends=backend, routes=TO_HOSTILE, listener=more) as gateway:
             yield gateway
 
 
 def called(method: bytes, *more: tuple[bytes, bytes], stream: int, end: bool = False) -> bytes:
     """The head of a call."""
-    fields = (
-        (b":method", b"POST"),
-        (b":scheme", b"http"),
-        (b":path", b"/inference.GRPCInferenceService/" + method),
-        (b":authority", b"a"),
-        (b"te", b"trailers"),
-        http2.CONTENT_TYPE,
+    octets = http2.block(*fields(b"/inference.GRPCInferenceService/" + method)) + b"".join(
+        literal(*each) for each in more
     )
-    octets = http2.block(*fields) + b"".join(literal(*each) for each in more)
     pieces = [octets[at : at + 2**14] for at in range(0, len(octets), 2**14)]
     return b"".join(
         http2.frame(
-            http2.CONTINUATION if at else http2.HEADERS,
-            http2.END_HEADERS if at == len(pieces) - 1 else 0,
-            stream,
-            each,
+            http2.CONTINUATION if at else http2.HEADERS, http2.END_HEADERS if at == len(pieces) - 1 else 0, stream, each
         )
         for at, each in enumerate(pieces)
     )
@@ -88,7 +74,7 @@ def literal(name: bytes, text: bytes) -> bytes:
     return b"\0" + bytes([len(name)]) + name + bytes(octets) + text
 
 
-OPENING = http2.PREFACE + http2.settings() + http2.frame(http2.SETTINGS, http2.ACK, 0, b"")
+OPENING = conversation.OPENING + http2.frame(http2.SETTINGS, http2.ACK, 0, b"")
 STREAMS = range(1, 201, 2)
 
 
@@ -101,13 +87,13 @@ def grpc_heads(number: int) -> bytes:
 
 def grpc_short_fields(number: int) -> bytes:
     """Streams that say nothing, with as many short fields as fit."""
-    fields = [(b"k%d" % at, b"%d" % at) for at in range(1500)]
-    return OPENING + b"".join(called(b"ModelStreamInfer", *fields, stream=stream) for stream in STREAMS)
+    short = [(b"k%d" % at, b"%d" % at) for at in range(1500)]
+    return OPENING + b"".join(called(b"ModelStreamInfer", *short, stream=stream) for stream in STREAMS)
 
 
 def grpc_calls(number: int) -> bytes:
     """Calls that wait for a model, with 15 KiB each."""
-    body = message("v2-grpc", "mute", tensor(bytes(15 * KIB)))
+    body = message("v2-grpc", "hostile", tensor(bytes(15 * KIB)))
     return OPENING + b"".join(
         called(b"ModelInfer", stream=stream) + http2.data(body, stream=stream, end=True) for stream in STREAMS
     )
@@ -115,7 +101,7 @@ def grpc_calls(number: int) -> bytes:
 
 def grpc_parts(number: int) -> bytes:
     """Calls whose message of 15 KiB lacks its end."""
-    body = message("v2-grpc", "mute", tensor(bytes(15 * KIB)))
+    body = message("v2-grpc", "hostile", tensor(bytes(15 * KIB)))
     return OPENING + b"".join(
         called(b"ModelInfer", stream=stream) + http2.data(body[:-9], size=len(body), stream=stream)
         for stream in STREAMS
@@ -124,7 +110,7 @@ def grpc_parts(number: int) -> bytes:
 
 def grpc_queues(number: int) -> bytes:
     """Streams with a request that waits for a model, and empty messages behind it."""
-    body = message("v2-grpc", "mute", tensor(bytes(10)))
+    body = message("v2-grpc", "hostile", tensor(bytes(10)))
 
     def stream_of(stream: int) -> bytes:
         frame = http2.frame(http2.DATA, 0, stream, bytes(5 * 3000))
@@ -140,14 +126,14 @@ def http_body(size: int) -> bytes:
 
 def http_calls(number: int) -> bytes:
     """A call that waits for a model, with 15 KiB."""
-    return WAYS["http"].request("mute", bytes(15 * KIB))
+    return WAYS["http"].request("hostile", bytes(15 * KIB))
 
 
 def http_short_fields(number: int) -> bytes:
     """A call that waits for a model, with as many short headers as a head has room for."""
     head = http_body(10)
     more = [f"Inference-Header-Content-Length: {len(head)}", *(f"h{at}:{at % 7}" for at in range(2000))]
-    return post("/v2/models/mute/infer", head + bytes(10), *more)
+    return post("/v2/models/hostile/infer", head + bytes(10), *more)
 
 
 def http_part_of_a_head(number: int) -> bytes:
@@ -162,7 +148,7 @@ def http_ahead(number: int) -> bytes:
 
 def brpc_calls(number: int) -> bytes:
     """Calls that wait for a model, with 15 KiB each."""
-    return message("grps-brpc", "mute", tensor(bytes(15 * KIB))) * 100
+    return message("grps-brpc", "hostile", tensor(bytes(15 * KIB))) * 100
 
 
 KINDS: dict[str, tuple[str, Callable[[int], bytes], int]] = {

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
-import pytest
-
 from tests.attacks.attacked import BACKEND, MIB, Attacked, attacked
-from tests.attacks.clients import Grpc, Http, infer, message, tensor
+from tests.attacks.clients import INFER, Grpc, Http, infer, message, tensor
 from tests.attacks.probe import REQUEST
 from tests.attacks.stalls import Figure
 from tests.core.http2 import by_hand as http2
+from tests.core.http2.conversation import OPENING, fields
 from tests.interop.processes import free_port
 
 SMALL = message("v2-grpc", "identity", tensor(b"1"))
-
-
-@pytest.fixture
-def gateway(tmp_path: Path, works: str) -> Iterator[Attacked]:
-    with attacked(tmp_path, works) as gateway:
-        gateway.beside()
-        yield gateway
 
 
 def health(gateway: Attacked) -> bytes:
@@ -45,14 +36,7 @@ def grpc_calls(gateway: Attacked, count: int) -> int:
 
 
 def request_head(path: bytes, stream: int, end: bool = False) -> bytes:
-    return http2.head(
-        (b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"a"), (b"te", b"trailers"),
-        http2.CONTENT_TYPE, stream=stream, end=end,
-    )  # fmt: skip
-
-
-OPENING = http2.PREFACE + http2.settings()
-INFER = b"/inference.GRPCInferenceService/ModelInfer"
+    return http2.head(*fields(path), stream=stream, end=end)
 
 
 def test_paths_that_are_no_text_harm_nobody(gateway: Attacked, figure: Figure) -> None:

@@ -25,8 +25,8 @@ from gateway.core.requests import Response, Translate
 from gateway.protocols.grps.brpc.frames import HEADER
 from gateway.protocols.grps.schema import RpcMeta
 from tests.attacks import hostile
-from tests.attacks.attacked import BACKEND, TO_HOSTILE, attacked
-from tests.attacks.clients import Http, infer
+from tests.attacks.attacked import attacked_by
+from tests.attacks.clients import Http, at_once, infer
 from tests.attacks.stalls import STALL, Figure
 
 CLIENTS = 8
@@ -77,12 +77,7 @@ def answers_no_other(garbled: bytes, reply: bytes) -> bool:
 FORMS = {
     "mip": Form("mip", hostile.mip_request, 8, 11_000, lambda reply: 8 + int.from_bytes(reply[4:8]), lambda *_: True),
     "brpc": Form(
-        "grps-brpc",
-        hostile.brpc_request,
-        12,
-        12_300,
-        lambda reply: 12 + int.from_bytes(reply[4:8]),
-        answers_no_other,
+        "grps-brpc", hostile.brpc_request, 12, 12_300, lambda reply: 12 + int.from_bytes(reply[4:8]), answers_no_other
     ),
 }
 
@@ -193,17 +188,8 @@ def test_no_client_gets_the_reply_to_another(tmp_path: Path, works: str, name: s
     server = Garbling(form)
     numbers = itertools.count(1)
     found: list[tuple[int, bytes]] = []
-    with (
-        hostile.serving(server.script) as address,
-        attacked(
-            tmp_path,
-            works,
-            backends=BACKEND.format(
-                protocol=form.protocol, endpoint=f"tcp://{address}", more="policies: [{timeout: {seconds: 5}}]"
-            ),
-            routes=TO_HOSTILE,
-        ) as gateway,
-    ):
+    more = "policies: [{timeout: {seconds: 5}}]"
+    with attacked_by(server.script, form.protocol, tmp_path, works, more=more) as gateway:
         gateway.beside()
         gateway.look()
 
@@ -213,11 +199,7 @@ def test_no_client_gets_the_reply_to_another(tmp_path: Path, works: str, name: s
                     number = next(numbers)
                     found.append((number, connection.call(infer("hostile", tag_of(number)))))
 
-        threads = [threading.Thread(target=ask) for _ in range(CLIENTS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(CLIENTS, ask)
         seen, beside = gateway.look(), gateway.beside()
         assert "Traceback" not in gateway.log
 

@@ -56,8 +56,14 @@ def speaking(reply: Reply, begin: bytes = BEGIN, *, closes: bool = False) -> hos
     return script
 
 
-def refuses(reply: Reply, expected: str, *, stays: bool = False, closes: bool = False) -> Mode:
-    return Mode(speaking(reply, closes=closes), expected, stays=stays)
+def fails(reply: Reply, expected: str) -> Mode:
+    """The call fails, and its connection serves the next one."""
+    return Mode(speaking(reply), expected, stays=True)
+
+
+def breaks(reply: Reply, expected: str, *, closes: bool = False) -> Mode:
+    """The call fails, and with it the connection."""
+    return Mode(speaking(reply, closes=closes), expected)
 
 
 def passes(reply: Reply, begin: bytes = BEGIN) -> Mode:
@@ -93,6 +99,15 @@ def of(made: Callable[[int], bytes]) -> Reply:
     return lambda stream, message: made(stream)
 
 
+def framed(kind: int, flags: int, payload: bytes = b"") -> Reply:
+    """A frame for the stream of the call and no reply."""
+    return of(lambda stream: frame(kind, flags, stream, payload))
+
+
+def reset(code: int) -> Reply:
+    return of(lambda stream: http2.reset(code, stream))
+
+
 def within(made: Callable[[int], bytes]) -> Reply:
     """Frames for the stream of the call between the head and the message of a good reply."""
     return lambda stream, message: begun(stream) + made(stream) + http2.data(message, stream=stream) + ended(stream)
@@ -108,7 +123,7 @@ def ended(stream: int, *fields: tuple[bytes, bytes]) -> bytes:
 
 def block(octets: bytes) -> Reply:
     """A header block of these bytes."""
-    return of(lambda stream: frame(HEADERS, END_HEADERS, stream, octets))
+    return framed(HEADERS, END_HEADERS, octets)
 
 
 def headed(*fields: tuple[bytes, bytes]) -> Reply:
@@ -206,38 +221,33 @@ MODES: dict[str, Mode] = {
     "GOAWAY first": begins(BEGIN + go_away(0), "the endpoint closed the connection immediately"),
     "closes at once": Mode(closes_at_once, "without a reply"),
     # frames where they do not belong
-    "DATA of no stream": refuses(instead(frame(DATA, 0, 0, b"x")), "DATA of stream 0, which was never opened"),
-    "HEADERS of no stream": refuses(
+    "DATA of no stream": breaks(instead(frame(DATA, 0, 0, b"x")), "DATA of stream 0, which was never opened"),
+    "HEADERS of no stream": breaks(
         instead(head(OK, CONTENT_TYPE, stream=0)), "HEADERS of stream 0, which was never opened"
     ),
-    "RST_STREAM of no stream": refuses(instead(http2.reset(1, 0)), "RST_STREAM of stream 0, which was never opened"),
-    "CONTINUATION of no stream": refuses(
+    "RST_STREAM of no stream": breaks(instead(http2.reset(1, 0)), "RST_STREAM of stream 0, which was never opened"),
+    "CONTINUATION of no stream": breaks(
         instead(frame(CONTINUATION, 4, 0, b"")), "CONTINUATION of no header block, on stream 0"
     ),
-    "PRIORITY of no stream": refuses(instead(frame(PRIORITY, 0, 0, bytes(5))), "PRIORITY of stream 0"),
-    "SETTINGS of the call": refuses(of(lambda stream: frame(SETTINGS, 0, stream, b"")), "SETTINGS of stream 1"),
-    "PING of the call": refuses(
-        of(lambda stream: frame(PING, 0, stream, bytes(8))), "PING of stream 1; it has stream 0"
-    ),
-    "GOAWAY of the call": refuses(
-        of(lambda stream: frame(GOAWAY, 0, stream, bytes(8))), "GOAWAY of stream 1; it has stream 0"
-    ),
-    "DATA of an idle stream": refuses(instead(frame(DATA, 0, 99, b"x")), "DATA of stream 99, which was never opened"),
-    "HEADERS of an idle stream": refuses(
+    "PRIORITY of no stream": breaks(instead(frame(PRIORITY, 0, 0, bytes(5))), "PRIORITY of stream 0"),
+    "SETTINGS of the call": breaks(framed(SETTINGS, 0, b""), "SETTINGS of stream 1"),
+    "PING of the call": breaks(framed(PING, 0, bytes(8)), "PING of stream 1; it has stream 0"),
+    "GOAWAY of the call": breaks(framed(GOAWAY, 0, bytes(8)), "GOAWAY of stream 1; it has stream 0"),
+    "DATA of an idle stream": breaks(instead(frame(DATA, 0, 99, b"x")), "DATA of stream 99, which was never opened"),
+    "HEADERS of an idle stream": breaks(
         instead(head(OK, CONTENT_TYPE, stream=99)), "HEADERS of stream 99, which was never opened"
     ),
-    "HEADERS of a stream of its own": refuses(
+    "HEADERS of a stream of its own": breaks(
         instead(head(OK, CONTENT_TYPE, stream=2)), "HEADERS of stream 2, which was never opened"
     ),
-    "RST_STREAM of an idle stream": refuses(
+    "RST_STREAM of an idle stream": breaks(
         instead(http2.reset(8, 99)), "RST_STREAM of stream 99, which was never opened"
     ),
-    "WINDOW_UPDATE of an idle stream": refuses(
+    "WINDOW_UPDATE of an idle stream": breaks(
         instead(http2.window_update(99, 1)), "WINDOW_UPDATE of stream 99, which was never opened"
     ),
-    "PUSH_PROMISE": refuses(
-        of(lambda stream: frame(PUSH_PROMISE, 4, stream, bytes([0, 0, 0, 2]))),
-        "PUSH_PROMISE, which this side does not accept",
+    "PUSH_PROMISE": breaks(
+        framed(PUSH_PROMISE, 4, bytes([0, 0, 0, 2])), "PUSH_PROMISE, which this side does not accept"
     ),
     "PRIORITY on itself": passes(within(lambda stream: frame(PRIORITY, 0, stream, struct.pack(">LB", stream, 1)))),
     "HEADERS that depend on themselves": passes(
@@ -249,38 +259,32 @@ MODES: dict[str, Mode] = {
     ),
     "unknown frames": passes(within(lambda stream: frame(UNKNOWN, 0xFF, stream, b"x" * 100))),
     # sizes
-    "a frame beyond the limit": refuses(
-        of(lambda stream: frame(DATA, 0, stream, bytes(2**14 + 1))), "a frame of 16385 bytes"
-    ),
-    "a frame of 16 MiB": refuses(
+    "a frame beyond the limit": breaks(framed(DATA, 0, bytes(2**14 + 1)), "a frame of 16385 bytes"),
+    "a frame of 16 MiB": breaks(
         of(lambda stream: b"\xff\xff\xff\0\0" + stream.to_bytes(4)), "a frame of 16777215 bytes"
     ),
-    "a frame of an unknown type, of 16 MiB": refuses(
+    "a frame of an unknown type, of 16 MiB": breaks(
         of(lambda stream: b"\xff\xff\xff\x42\0" + stream.to_bytes(4)), "a frame of 16777215 bytes"
     ),
-    "RST_STREAM of three bytes": refuses(
-        of(lambda stream: frame(RST_STREAM, 0, stream, bytes(3))), "RST_STREAM of 3 bytes"
-    ),
-    "PING of seven bytes": refuses(instead(frame(PING, 0, 0, bytes(7))), "PING of 7 bytes"),
-    "GOAWAY of seven bytes": refuses(instead(frame(GOAWAY, 0, 0, bytes(7))), "GOAWAY of 7 bytes"),
-    "WINDOW_UPDATE of five bytes": refuses(instead(frame(WINDOW_UPDATE, 0, 0, bytes(5))), "WINDOW_UPDATE of 5 bytes"),
-    "an acknowledgement of SETTINGS with settings": refuses(
+    "RST_STREAM of three bytes": breaks(framed(RST_STREAM, 0, bytes(3)), "RST_STREAM of 3 bytes"),
+    "PING of seven bytes": breaks(instead(frame(PING, 0, 0, bytes(7))), "PING of 7 bytes"),
+    "GOAWAY of seven bytes": breaks(instead(frame(GOAWAY, 0, 0, bytes(7))), "GOAWAY of 7 bytes"),
+    "WINDOW_UPDATE of five bytes": breaks(instead(frame(WINDOW_UPDATE, 0, 0, bytes(5))), "WINDOW_UPDATE of 5 bytes"),
+    "an acknowledgement of SETTINGS with settings": breaks(
         instead(frame(SETTINGS, 1, 0, bytes(6))), "SETTINGS that acknowledge something, and have values"
     ),
     # padding
     "padding": passes(one_frame_padded),
-    "more padding than DATA": refuses(within(lambda stream: frame(DATA, PADDED, stream, b"\5abc")), "DATA of 4 bytes"),
-    "padding without its length": refuses(within(lambda stream: frame(DATA, PADDED, stream, b"")), "DATA of 0 bytes"),
-    "more padding than HEADERS": refuses(
+    "more padding than DATA": breaks(within(lambda stream: frame(DATA, PADDED, stream, b"\5abc")), "DATA of 4 bytes"),
+    "padding without its length": breaks(within(lambda stream: frame(DATA, PADDED, stream, b"")), "DATA of 0 bytes"),
+    "more padding than HEADERS": breaks(
         of(lambda stream: frame(HEADERS, PADDED | 4, stream, b"\xff")), "HEADERS of 1 bytes"
     ),
-    "HEADERS too short for their priority": refuses(
-        of(lambda stream: frame(HEADERS, 0x24, stream, b"abc")), "HEADERS of 3 bytes"
-    ),
+    "HEADERS too short for their priority": breaks(framed(HEADERS, 0x24, b"abc"), "HEADERS of 3 bytes"),
     # windows
-    "WINDOW_UPDATE by 0": refuses(instead(http2.window_update(0, 0)), "WINDOW_UPDATE by 0"),
-    "WINDOW_UPDATE of the call by 0": refuses(of(lambda stream: http2.window_update(stream, 0)), "WINDOW_UPDATE by 0"),
-    "a window of the connection beyond 2^31": refuses(
+    "WINDOW_UPDATE by 0": breaks(instead(http2.window_update(0, 0)), "WINDOW_UPDATE by 0"),
+    "WINDOW_UPDATE of the call by 0": breaks(of(lambda stream: http2.window_update(stream, 0)), "WINDOW_UPDATE by 0"),
+    "a window of the connection beyond 2^31": breaks(
         instead(http2.window_update(0, 2**31 - 1) * 2), "WINDOW_UPDATE by 2147483647 to "
     ),
     "a window of the call, widened when it has been sent": passes(
@@ -291,14 +295,12 @@ MODES: dict[str, Mode] = {
         endless(begun, lambda stream: frame(DATA, 0, stream, b"\0\xff\xff\xff\xff" + bytes(16000))), "backend 'mode"
     ),
     # header blocks
-    "CONTINUATION of no block": refuses(
-        of(lambda stream: frame(CONTINUATION, 4, stream, b"")), "CONTINUATION of no header block, on stream 1"
-    ),
-    "CONTINUATION of another stream": refuses(
+    "CONTINUATION of no block": breaks(framed(CONTINUATION, 4, b""), "CONTINUATION of no header block, on stream 1"),
+    "CONTINUATION of another stream": breaks(
         of(lambda stream: frame(HEADERS, 0, stream, b"") + frame(CONTINUATION, 4, stream + 2, b"")),
         "CONTINUATION of no header block, on stream 3",
     ),
-    "a frame within a block": refuses(
+    "a frame within a block": breaks(
         of(lambda stream: frame(HEADERS, 0, stream, b"") + frame(PING, 0, 0, bytes(8))),
         "a frame of type 6, expected type 9",
     ),
@@ -322,64 +324,41 @@ MODES: dict[str, Mode] = {
         "a header block without an end",
     ),
     "half a block": Mode(half_a_block, "within 0.", hangs=True, stays=True),
-    "HPACK's index 0": refuses(block(b"\x80"), "a header block refers to entry 0", stays=True),
-    "an index beyond the table": refuses(block(b"\xff\x80\x01"), "a header block refers to entry 255", stays=True),
-    "an index that never ends": refuses(
-        block(b"\xff" + b"\xff" * 20), "a header block has an integer that does not end", stays=True
+    "HPACK's index 0": fails(block(b"\x80"), "a header block refers to entry 0"),
+    "an index beyond the table": fails(block(b"\xff\x80\x01"), "a header block refers to entry 255"),
+    "an index that never ends": fails(block(b"\xff" + b"\xff" * 20), "a header block has an integer that does not end"),
+    "an index cut off": fails(block(b"\xff"), "a header block has an integer that does not end"),
+    "a name cut off": fails(block(b"\0\x20abc"), "a header block has a string of 32 bytes"),
+    "Huffman code that is none": fails(
+        block(b"\0\x84\xff\xff\xff\xff\x01x"), "a Huffman-coded string does not end with a symbol and its padding"
     ),
-    "an index cut off": refuses(block(b"\xff"), "a header block has an integer that does not end", stays=True),
-    "a name cut off": refuses(block(b"\0\x20abc"), "a header block has a string of 32 bytes", stays=True),
-    "Huffman code that is none": refuses(
-        block(b"\0\x84\xff\xff\xff\xff\x01x"),
-        "a Huffman-coded string does not end with a symbol and its padding",
-        stays=True,
+    "a table beyond what was allowed": fails(
+        block(b"\x3f\xe1\xff\x03"), "a header block sets a dynamic table of 65536 bytes"
     ),
-    "a table beyond what was allowed": refuses(
-        block(b"\x3f\xe1\xff\x03"), "a header block sets a dynamic table of 65536 bytes", stays=True
+    "a huge header": fails(
+        headed(OK, CONTENT_TYPE, *[(b"x-%d" % at, b"y" * 120) for at in range(120)]), "limits.headers"
     ),
-    "a huge header": refuses(
-        headed(OK, CONTENT_TYPE, *[(b"x-%d" % at, b"y" * 120) for at in range(120)]), "limits.headers", stays=True
+    "a field that grows when it is read": fails(
+        framed(HEADERS, 4, http2.block(OK, CONTENT_TYPE) + b"\x90" * 16000), "limits.headers"
     ),
-    "a field that grows when it is read": refuses(
-        of(lambda stream: frame(HEADERS, 4, stream, http2.block(OK, CONTENT_TYPE) + b"\x90" * 16000)),
-        "limits.headers",
-        stays=True,
-    ),
-    "a name in capitals": refuses(headed(OK, CONTENT_TYPE, (b"X-Name", b"y")), "is not allowed", stays=True),
-    "a line break in a value": refuses(
-        headed(OK, CONTENT_TYPE, (b"x", b"a\r\nb: c")), "holds a line break or a NUL", stays=True
-    ),
-    "NUL in a value": refuses(headed(OK, CONTENT_TYPE, (b"x", b"a\0")), "holds a line break or a NUL", stays=True),
-    "a field of the connection": refuses(
-        headed(OK, CONTENT_TYPE, (b"connection", b"close")), "is not allowed", stays=True
-    ),
-    "a pseudo-header behind the others": refuses(
-        headed(CONTENT_TYPE, OK), "is unknown, late or there twice", stays=True
-    ),
-    "an unknown pseudo-header": refuses(
-        headed(OK, CONTENT_TYPE, (b":other", b"y")), "is unknown, late or there twice", stays=True
-    ),
-    "a request's pseudo-header": refuses(
-        headed(OK, (b":path", b"/"), CONTENT_TYPE), "is unknown, late or there twice", stays=True
-    ),
-    "two statuses": refuses(
-        headed(OK, (b":status", b"500"), CONTENT_TYPE), "is unknown, late or there twice", stays=True
-    ),
-    "no HTTP status": refuses(headed(CONTENT_TYPE), "reply has no HTTP status", stays=True),
-    "an HTTP status that is none": refuses(
-        headed((b":status", b"OK"), CONTENT_TYPE), "a head has the HTTP status b'OK'", stays=True
-    ),
-    "HTTP status 503": refuses(
+    "a name in capitals": fails(headed(OK, CONTENT_TYPE, (b"X-Name", b"y")), "is not allowed"),
+    "a line break in a value": fails(headed(OK, CONTENT_TYPE, (b"x", b"a\r\nb: c")), "holds a line break or a NUL"),
+    "NUL in a value": fails(headed(OK, CONTENT_TYPE, (b"x", b"a\0")), "holds a line break or a NUL"),
+    "a field of the connection": fails(headed(OK, CONTENT_TYPE, (b"connection", b"close")), "is not allowed"),
+    "a pseudo-header behind the others": fails(headed(CONTENT_TYPE, OK), "is unknown, late or there twice"),
+    "an unknown pseudo-header": fails(headed(OK, CONTENT_TYPE, (b":other", b"y")), "is unknown, late or there twice"),
+    "a request's pseudo-header": fails(headed(OK, (b":path", b"/"), CONTENT_TYPE), "is unknown, late or there twice"),
+    "two statuses": fails(headed(OK, (b":status", b"500"), CONTENT_TYPE), "is unknown, late or there twice"),
+    "no HTTP status": fails(headed(CONTENT_TYPE), "reply has no HTTP status"),
+    "an HTTP status that is none": fails(headed((b":status", b"OK"), CONTENT_TYPE), "a head has the HTTP status b'OK'"),
+    "HTTP status 503": fails(
         headed((b":status", b"503"), (b"content-type", b"text/html")),
         "HTTP status 503 without a gRPC status and with a web page",
-        stays=True,
     ),
-    "an HTML page": refuses(
-        headed(OK, (b"content-type", b"text/html")),
-        "HTTP status 200 without a gRPC status and with a web page",
-        stays=True,
+    "an HTML page": fails(
+        headed(OK, (b"content-type", b"text/html")), "HTTP status 200 without a gRPC status and with a web page"
     ),
-    "no content type": refuses(headed(OK), "HTTP status 200 without a gRPC status", stays=True),
+    "no content type": fails(headed(OK), "HTTP status 200 without a gRPC status"),
     "interim heads": passes(
         lambda stream, message: head((b":status", b"103"), stream=stream) * 3 + good(stream, message)
     ),
@@ -388,111 +367,88 @@ MODES: dict[str, Mode] = {
         "too many heads of one reply",
     ),
     # messages
-    "DATA before HEADERS": refuses(
+    "DATA before HEADERS": fails(
         lambda stream, message: http2.data(message, stream=stream) + good(stream, message),
         "reply begins without a head",
-        stays=True,
     ),
-    "DATA that end the stream": refuses(
+    "DATA that end the stream": fails(
         lambda stream, message: begun(stream) + http2.data(message, end=True, stream=stream),
         "reply ended without a status",
-        stays=True,
     ),
-    "HEADERS that end the stream without a status": refuses(
-        of(lambda stream: head(OK, CONTENT_TYPE, end=True, stream=stream)), "reply ended without a status", stays=True
+    "HEADERS that end the stream without a status": fails(
+        of(lambda stream: head(OK, CONTENT_TYPE, end=True, stream=stream)), "reply ended without a status"
     ),
-    "two heads": refuses(
-        lambda stream, message: begun(stream) + good(stream, message),
-        "reply has trailers that do not end it",
-        stays=True,
+    "two heads": fails(
+        lambda stream, message: begun(stream) + good(stream, message), "reply has trailers that do not end it"
     ),
-    "trailers that do not end": refuses(
+    "trailers that do not end": fails(
         lambda stream, message: (
             begun(stream) + http2.data(message, stream=stream) + head((b"grpc-status", b"0"), stream=stream)
         ),
         "reply has trailers that do not end it",
-        stays=True,
     ),
     "trailers twice": passes(lambda stream, message: good(stream, message) + ended(stream)),
     "a message behind the trailers": passes(
         lambda stream, message: good(stream, message) + http2.data(b"other", stream=stream)
     ),
-    "a length that is too large": refuses(told(0, 1000), "reply ended within a message", stays=True),
-    "a length that is too small": refuses(told(0, 3), "a message's Compressed-Flag is", stays=True),
-    "a length of 4 GiB": refuses(told(0, 2**32 - 1), "limits.message", stays=True),
-    "half a length": refuses(
+    "a length that is too large": fails(told(0, 1000), "reply ended within a message"),
+    "a length that is too small": fails(told(0, 3), "a message's Compressed-Flag is"),
+    "a length of 4 GiB": fails(told(0, 2**32 - 1), "limits.message"),
+    "half a length": fails(
         lambda stream, message: begun(stream) + frame(DATA, 0, stream, b"\0\0") + ended(stream),
         "reply ended within a message",
-        stays=True,
     ),
-    "compressed, in no coding": refuses(
-        told(1, None), "reply is compressed with grpc-encoding '', identity was offered", stays=True
-    ),
-    "a flag that is none": refuses(told(2, None), "a message's Compressed-Flag is 2, it is 0 or 1", stays=True),
-    "compressed in an unknown coding": refuses(
+    "compressed, in no coding": fails(told(1, None), "reply is compressed with grpc-encoding '', identity was offered"),
+    "a flag that is none": fails(told(2, None), "a message's Compressed-Flag is 2, it is 0 or 1"),
+    "compressed in an unknown coding": fails(
         told(1, None, (b"grpc-encoding", b"snappy")),
         "reply is compressed with grpc-encoding 'snappy', identity was offered",
-        stays=True,
     ),
-    "gzip that is none": refuses(told(1, None, GZIP), "the message is not gzip data", stays=True),
-    "gzip cut off": refuses(
-        told(1, None, GZIP, packed=gzip.compress(b"abc" * 50)[:-9]),
-        "the message ends before its gzip data does",
-        stays=True,
+    "gzip that is none": fails(told(1, None, GZIP), "the message is not gzip data"),
+    "gzip cut off": fails(
+        told(1, None, GZIP, packed=gzip.compress(b"abc" * 50)[:-9]), "the message ends before its gzip data does"
     ),
-    "gzip of too much": refuses(told(1, None, GZIP, packed=BOMB), "limits.inflation", stays=True),
-    "no message": refuses(
-        lambda stream, message: begun(stream) + ended(stream), "the status is OK, but the reply is missing", stays=True
+    "gzip of too much": fails(told(1, None, GZIP, packed=BOMB), "limits.inflation"),
+    "no message": fails(
+        lambda stream, message: begun(stream) + ended(stream), "the status is OK, but the reply is missing"
     ),
-    "no message, and one head": refuses(
+    "no message, and one head": fails(
         of(lambda stream: head(OK, CONTENT_TYPE, (b"grpc-status", b"0"), end=True, stream=stream)),
         "the status is OK, but the reply is missing",
-        stays=True,
     ),
-    "two messages": refuses(
+    "two messages": fails(
         lambda stream, message: begun(stream) + http2.data(message, stream=stream) * 2 + ended(stream),
         "reply has more than one message",
-        stays=True,
     ),
-    "a message that is none": refuses(
-        told(0, None, packed=b"\xff\xff\xff"), "is no inference.ModelInferResponse message", stays=True
+    "a message that is none": fails(
+        told(0, None, packed=b"\xff\xff\xff"), "is no inference.ModelInferResponse message"
     ),
-    "an empty message": refuses(told(0, None, packed=b""), "0 outputs, expected 1", stays=True),
+    "an empty message": fails(told(0, None, packed=b""), "0 outputs, expected 1"),
     "a message byte by byte": passes(byte_by_byte),
-    "no status": refuses(trailed((b"x", b"y")), "reply ended without a status", stays=True),
-    "a status that is none": refuses(trailed((b"grpc-status", b"zero")), "status UNKNOWN without a text", stays=True),
-    "an empty status": refuses(trailed((b"grpc-status", b"")), "status UNKNOWN without a text", stays=True),
-    "an unknown status": refuses(trailed((b"grpc-status", b"99")), "status UNKNOWN without a text", stays=True),
-    "a negative status": refuses(trailed((b"grpc-status", b"-1")), "status UNKNOWN without a text", stays=True),
-    "a huge status": refuses(trailed((b"grpc-status", b"0" * 100)), "status UNKNOWN without a text", stays=True),
-    "two gRPC statuses": refuses(
-        trailed((b"grpc-status", b"13"), (b"grpc-status", b"0")), "status INTERNAL without a text", stays=True
+    "no status": fails(trailed((b"x", b"y")), "reply ended without a status"),
+    "a status that is none": fails(trailed((b"grpc-status", b"zero")), "status UNKNOWN without a text"),
+    "an empty status": fails(trailed((b"grpc-status", b"")), "status UNKNOWN without a text"),
+    "an unknown status": fails(trailed((b"grpc-status", b"99")), "status UNKNOWN without a text"),
+    "a negative status": fails(trailed((b"grpc-status", b"-1")), "status UNKNOWN without a text"),
+    "a huge status": fails(trailed((b"grpc-status", b"0" * 100)), "status UNKNOWN without a text"),
+    "two gRPC statuses": fails(
+        trailed((b"grpc-status", b"13"), (b"grpc-status", b"0")), "status INTERNAL without a text"
     ),
-    "a text that is not percent-encoded": refuses(
-        trailed((b"grpc-status", b"3"), (b"grpc-message", b"%zz%0d%0aX: y%00%ff")), "%zz", stays=True
+    "a text that is not percent-encoded": fails(
+        trailed((b"grpc-status", b"3"), (b"grpc-message", b"%zz%0d%0aX: y%00%ff")), "%zz"
     ),
-    "a huge text": refuses(
-        trailed((b"grpc-status", b"3"), *[(b"grpc-message", b"y" * 120)] * 115), "limits.headers", stays=True
-    ),
+    "a huge text": fails(trailed((b"grpc-status", b"3"), *[(b"grpc-message", b"y" * 120)] * 115), "limits.headers"),
     # ends
-    "RST_STREAM": refuses(of(lambda stream: http2.reset(8, stream)), "the call was reset: CANCEL", stays=True),
-    "RST_STREAM without an error": refuses(
-        of(lambda stream: http2.reset(0, stream)), "the call was reset: NO_ERROR", stays=True
-    ),
-    "RST_STREAM: refused": refuses(
-        of(lambda stream: http2.reset(7, stream)), "the call was reset: REFUSED_STREAM", stays=True
-    ),
-    "RST_STREAM: HTTP/1.1 required": refuses(
-        of(lambda stream: http2.reset(13, stream)), "the call was reset: HTTP_1_1_REQUIRED", stays=True
-    ),
-    "RST_STREAM of an unknown code": refuses(
-        of(lambda stream: http2.reset(2**32 - 1, stream)), "the call was reset: error code 2147483647", stays=True
-    ),
-    "RST_STREAM within the reply": refuses(
-        of(lambda stream: begun(stream) + http2.reset(2, stream)), "the call was reset: INTERNAL_ERROR", stays=True
+    "RST_STREAM": fails(reset(8), "the call was reset: CANCEL"),
+    "RST_STREAM without an error": fails(reset(0), "the call was reset: NO_ERROR"),
+    "RST_STREAM: refused": fails(reset(7), "the call was reset: REFUSED_STREAM"),
+    "RST_STREAM: HTTP/1.1 required": fails(reset(13), "the call was reset: HTTP_1_1_REQUIRED"),
+    "RST_STREAM of an unknown code": fails(reset(2**32 - 1), "the call was reset: error code 2147483647"),
+    "RST_STREAM within the reply": fails(
+        of(lambda stream: begun(stream) + http2.reset(2, stream)), "the call was reset: INTERNAL_ERROR"
     ),
     "RST_STREAM behind the reply": passes(lambda stream, message: good(stream, message) + http2.reset(0, stream)),
-    "GOAWAY before the call": refuses(
+    "GOAWAY before the call": breaks(
         instead(go_away(0)), "the endpoint takes no more calls on this connection: NO_ERROR"
     ),
     "GOAWAY behind the call, and its reply": Mode(
@@ -504,17 +460,17 @@ MODES: dict[str, Mode] = {
     "GOAWAY whose last stream grows": Mode(
         speaking(lambda stream, message: go_away(stream) + go_away(2**31 - 1) + good(stream, message))
     ),
-    "GOAWAY and close": refuses(
+    "GOAWAY and close": breaks(
         of(lambda stream: go_away(stream, 2)), "the connection was closed without a reply", closes=True
     ),
     "GOAWAY and silence": Mode(speaking(of(lambda stream: go_away(stream))), "within 0.", hangs=True),
-    "closes within a frame": refuses(
+    "closes within a frame": breaks(
         of(lambda stream: begun(stream)[:-3]), "the connection was closed without a reply", closes=True
     ),
-    "closes within its reply": refuses(
+    "closes within its reply": breaks(
         of(lambda stream: begun(stream)), "the connection was closed without a reply", closes=True
     ),
-    "closes without a reply": refuses(instead(b""), "the connection was closed without a reply", closes=True),
+    "closes without a reply": breaks(instead(b""), "the connection was closed without a reply", closes=True),
     "resets the connection": Mode(resets, "the connection was reset without a reply"),
     "says nothing": hangs(instead(b"")),
     "a head and no more": hangs(of(lambda stream: begun(stream))),

@@ -181,7 +181,3 @@ async def test_where_messages_pass_unread_they_pass_as_they_came(text: str) -> N
     await wires.send("json:f", Message("POST", "/p/a%2Fb%3Fc", Headers(JSON), (body,)))
     [sent] = wires.sent["lab"]
     assert (sent.path, sent.query, json.loads(body_of(sent))) == ("/p/a%2Fb%3Fc", "", {"x": text, "m": "m"})
-
-
-def test_there_are_17_texts_at_least() -> None:
-    assert len(TEXTS) >= 17

@@ -6,28 +6,17 @@ from __future__ import annotations
 import resource
 import signal
 import socket
-import sys
 import threading
 import time
 import zlib
-from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.attacks.attacked import MIB, Attacked, attacked
-from tests.attacks.clients import WAYS, Http, infer, post
+from tests.attacks.attacked import MIB, SCHEMES, Attacked, attacked, reference_process
+from tests.attacks.clients import WAYS, Http, at_once, infer, post
 from tests.attacks.stalls import Figure
-from tests.interop.processes import Process, free_port
-
-
-@pytest.fixture
-def gateway(tmp_path: Path, works: str) -> Iterator[Attacked]:
-    with attacked(tmp_path, works) as gateway:
-        gateway.beside()
-        yield gateway
 
 
 @pytest.mark.parametrize(
@@ -77,11 +66,7 @@ def test_large_requests_at_once_give_their_memory_back(gateway: Attacked, way: s
     before = gateway.resident
     gateway.forget_peak()
     for _ in range(2):
-        threads = [threading.Thread(target=ask, args=(gateway, way, request)) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(6, lambda: ask(gateway, way, request))
     deadline = time.monotonic() + 20
     while (left := gateway.resident - before) > KEPT and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -118,10 +103,6 @@ def test_what_inflates_beyond_the_limit_is_refused(gateway: Attacked, figure: Fi
     assert not gateway.beside().failed
 
 
-def is_ready(server: Process) -> bool:
-    return "\nready" in server.stdout()
-
-
 TO_TWO = """
   - match: {model: two}
     backend: two
@@ -135,26 +116,12 @@ TO_TWO = """
 @pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "grps-brpc"])
 def test_of_two_servers_one_may_be_killed(tmp_path: Path, works: str, protocol: str, figure: Figure) -> None:
     """Only the calls in flight on this server fail."""
-    scheme = "tcp://" if protocol == "grps-brpc" else ""
     with ExitStack() as stack:
-        servers, addresses = [], []
-        for at in range(2):
-            addresses.append(f"{scheme}127.0.0.1:{free_port()}")
-            command = [sys.executable, "-m", "gateway", "reference", "--protocol", protocol, "--bind", addresses[-1]]
-            servers.append(Process([*command, "--model", "identity"], tmp_path / f"server{at}"))
-            stack.callback(servers[-1].stop)
-        for server in servers:
-            server.wait_until(partial(is_ready, server), 60)
+        servers = [stack.enter_context(reference_process(tmp_path / f"server{at}", protocol)) for at in range(2)]
+        endpoints = ", ".join(f'"{SCHEMES.get(protocol, "")}{address}"' for address, _ in servers)
         more = "flavor: plain" if protocol == "v2-rest" else ""
-        backend = f"  two: {{protocol: {protocol}, endpoints: {addresses}, {more}}}\n".replace("'", '"')
-        gateway = stack.enter_context(
-            attacked(
-                tmp_path,
-                works,
-                backends=backend,
-                routes=TO_TWO,
-            )
-        )
+        backend = f"  two: {{protocol: {protocol}, endpoints: [{endpoints}], {more}}}\n"
+        gateway = stack.enter_context(attacked(tmp_path, works, backends=backend, routes=TO_TWO))
         replies: list[bytes] = []
         killed = threading.Event()
 
@@ -170,7 +137,7 @@ def test_of_two_servers_one_may_be_killed(tmp_path: Path, works: str, protocol: 
             thread.start()
         while len(replies) < 300:
             time.sleep(0.01)
-        servers[0].signal(signal.SIGKILL)
+        servers[0][1].signal(signal.SIGKILL)
         killed.set()
         for thread in threads:
             thread.join()

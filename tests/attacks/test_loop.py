@@ -19,6 +19,7 @@ from tests.attacks.attacked import MIB, Attacked
 from tests.attacks.clients import Brpc, GrpcGzip, Http, Mip, infer, message, post
 from tests.attacks.stalls import STALL, Attack, Figure, once, stalls
 from tests.core.http2 import by_hand as http2
+from tests.core.http2.conversation import OPENING, fields
 
 SIZE = 60 * MIB
 
@@ -101,19 +102,15 @@ SHORT_FIELDS = b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n%b\r\n" % b"".join(
 
 def short_streams(gateway: Attacked) -> str:
     """Calls with 800 short fields each, which no method serves: 600 as fast as they are read."""
-    begin = http2.PREFACE + http2.settings() + http2.frame(http2.SETTINGS, http2.ACK, 0, b"")
-    named = (
-        (b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a/b"), (b":authority", b"a"), (b"te", b"trailers"),
-        http2.CONTENT_TYPE,
-    )  # fmt: skip
+    begin = OPENING + http2.frame(http2.SETTINGS, http2.ACK, 0, b"")
     with closing(socket.create_connection(gateway.address("grpc"), 30)) as sending:
         reading = threading.Thread(target=drop, args=(sending,))
         reading.start()
         with suppress(OSError):
             sending.sendall(begin)
             for number in range(600):
-                fields = ((b"h%d" % at, b"%d" % (at + number)) for at in range(800))
-                sending.sendall(http2.head(*named, *fields, stream=2 * number + 1, end=True))
+                short = ((b"h%d" % at, b"%d" % (at + number)) for at in range(800))
+                sending.sendall(http2.head(*fields(b"/a/b", *short), stream=2 * number + 1, end=True))
             sending.shutdown(socket.SHUT_WR)
         reading.join()
     return "; 600 calls"
@@ -198,10 +195,7 @@ def test_clients_do_not_stop_the_loop(shared: Attacked, name: str, figure: Figur
 
 
 SHORT = 0.05
-TURNS: dict[str, Attack] = {
-    "pipelined over HTTP/1": flood("http", SHORT_FIELDS, 2),
-    "streams of HTTP/2": short_streams,
-}
+TURNS: dict[str, Attack] = {"pipelined over HTTP/1": flood("http", SHORT_FIELDS, 2), "streams of HTTP/2": short_streams}
 
 
 @pytest.mark.parametrize("name", TURNS)

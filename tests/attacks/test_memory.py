@@ -5,17 +5,18 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.attacks import hostile
-from tests.attacks.attacked import BACKEND, MIB, TO_HOSTILE, Attacked, attacked
-from tests.attacks.clients import WAYS
+from tests.attacks.attacked import MIB, Attacked, attacked_by
+from tests.attacks.clients import INFER, WAYS
 from tests.attacks.stalls import Figure
 from tests.core.http2 import by_hand as http2
+from tests.core.http2.conversation import OPENING, fields
 from tests.limits import GENEROUS
 
 LEFT = 150 * MIB
@@ -23,12 +24,6 @@ LEFT = 150 * MIB
 is 6% of them: a body that is kept in one of 16 shows."""
 SIZE = 8 * MIB
 REQUESTS = 300
-
-
-@pytest.fixture
-def gateway(tmp_path: Path, works: str) -> Iterator[Attacked]:
-    with attacked(tmp_path, works) as gateway:
-        yield gateway
 
 
 def leave(gateway: Attacked, way: str, model: str, requests: int) -> tuple[int, int]:
@@ -78,17 +73,7 @@ ANNOUNCED = {
     "http": b"POST /v2/models/identity/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n." % LARGE,
     "mip": struct.pack("!4BL", 0, 2, 0, 0, LARGE) + b".",
     "brpc": struct.pack("!4s2L", b"PRPC", LARGE, 20) + b".",
-    "grpc": http2.PREFACE
-    + http2.settings()
-    + http2.head(
-        (b":method", b"POST"),
-        (b":scheme", b"http"),
-        (b":path", b"/inference.GRPCInferenceService/ModelInfer"),
-        (b":authority", b"a"),
-        (b"te", b"trailers"),
-        http2.CONTENT_TYPE,
-    )
-    + http2.data(b"", size=LARGE),
+    "grpc": OPENING + http2.head(*fields(INFER)) + http2.data(b"", size=LARGE),
 }
 
 
@@ -103,25 +88,14 @@ ANNOUNCED_BY_SERVER = threading.Semaphore(0)
 """Released with each reply that has begun."""
 
 
-def announce_over_http(connection: socket.socket) -> None:
-    hostile.http_request(connection)
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n." % LARGE)
-    ANNOUNCED_BY_SERVER.release()
-    hostile.silent(connection)
+def announcing(request: Callable[[socket.socket], object], begin: bytes) -> hostile.Script:
+    def script(connection: socket.socket) -> None:
+        request(connection)
+        connection.sendall(begin)
+        ANNOUNCED_BY_SERVER.release()
+        hostile.silent(connection)
 
-
-def announce_over_mip(connection: socket.socket) -> None:
-    hostile.mip_request(connection)
-    connection.sendall(struct.pack("!4BL", 0, 2, 1, 0, LARGE) + b".")
-    ANNOUNCED_BY_SERVER.release()
-    hostile.silent(connection)
-
-
-def announce_over_brpc(connection: socket.socket) -> None:
-    hostile.brpc_request(connection)
-    connection.sendall(struct.pack("!4s2L", b"PRPC", LARGE, 20) + b".")
-    ANNOUNCED_BY_SERVER.release()
-    hostile.silent(connection)
+    return script
 
 
 def announce_over_grpc(connection: socket.socket) -> None:
@@ -138,10 +112,10 @@ def announce_over_grpc(connection: socket.socket) -> None:
 
 
 ANNOUNCERS = {
-    "v2-rest": ("", announce_over_http, 25),
-    "v2-grpc": ("", announce_over_grpc, 25),
-    "mip": ("tcp://", announce_over_mip, 25),
-    "grps-brpc": ("tcp://", announce_over_brpc, 1),
+    "v2-rest": (announcing(hostile.http_request, b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n." % LARGE), 25),
+    "v2-grpc": (announce_over_grpc, 25),
+    "mip": (announcing(hostile.mip_request, struct.pack("!4BL", 0, 2, 1, 0, LARGE) + b"."), 25),
+    "grps-brpc": (announcing(hostile.brpc_request, struct.pack("!4s2L", b"PRPC", LARGE, 20) + b"."), 1),
 }
 
 
@@ -152,11 +126,9 @@ def announced(count: int) -> None:
 
 @pytest.mark.parametrize("protocol", ANNOUNCERS)
 def test_what_servers_announce_costs_nothing(tmp_path: Path, works: str, protocol: str, figure: Figure) -> None:
-    scheme, script, count = ANNOUNCERS[protocol]
+    script, count = ANNOUNCERS[protocol]
     more = "flavor: plain" if protocol == "v2-rest" else ""
-    with hostile.serving(script) as address, ExitStack() as stack:
-        backend = BACKEND.format(protocol=protocol, endpoint=scheme + address, more=more)
-        gateway = stack.enter_context(attacked(tmp_path, works, backends=backend, routes=TO_HOSTILE))
+    with attacked_by(script, protocol, tmp_path, works, more=more) as gateway:
         cost = waiting(gateway, "http", WAYS["http"].request("hostile", b"."), 25, lambda: announced(count))
     figure(f"25 replies that announce 60 MiB cost {cost / MIB:.1f} MiB")
     assert cost < 30 * MIB

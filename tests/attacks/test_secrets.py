@@ -6,86 +6,69 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+import yaml
 
 from gateway.cli.options import catalog
 from gateway.config import ConfigError, load_with_warnings
 from tests.attacks import hostile
 from tests.attacks.attacked import Attacked, attacked
-from tests.attacks.clients import INFER, message, tensor
+from tests.attacks.clients import INFER, message, tensor, until_closed
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 
 SECRET = "tiger-7391"
 
-EVERYWHERE: dict[str, Any] = {
-    "listeners": [
-        {
-            "name": "http",
-            "bind": "127.0.0.1:1",
-            "protocols": ["v2-rest", "umbridge"],
-            "model": "m",
-            "prefix": {"umbridge": "/science"},
-            "allow_offline": True,
-            "limits": {"message": 1000, "connections": 5},
-            "errors": {"detail": "full"},
-        },
-        {"name": "mip", "bind": "tcp://127.0.0.1:2", "protocols": ["mip"], "model": "m"},
-    ],
-    "admin": {"bind": "127.0.0.1:3"},
-    "health": {"bind": "127.0.0.1:4", "ready": "any"},
-    "drain": {"delay": 1, "timeout": 2},
-    "ready": "any",
-    "limits": {"memory": 10**9},
-    "reference": [{"protocol": "v2-grpc", "bind": "127.0.0.1:5", "models": ["double"]}],
-    "backends": {
-        "rest": {
-            "protocol": "v2-rest",
-            "endpoints": ["http://127.0.0.1:6/base"],
-            "flavor": "plain",
-            "max_in_flight": 1,
-            "trust_metadata": True,
-            "forward_headers": ["authorization"],
-            "policies": [{"timeout": {"seconds": 1}}],
-        },
-        "grpc": {"protocol": "v2-grpc", "endpoints": ["127.0.0.1:5"]},
-        "mip": {"protocol": "mip", "endpoints": ["tcp://127.0.0.1:7"], "batch": "whole"},
-    },
-    "routes": [
-        {
-            "match": {
-                "listener": "http",
-                "protocol": "v2-rest",
-                "model": "m",
-                "version": "1",
-                "operation": "infer",
-                "header": {"x-key": "k"},
-            },
-            "backend": "rest",
-            "rewrite": {"model": "n", "version": "2"},
-            "signature": {
-                "inputs": [{"name": "x", "datatype": "FP64", "shape": [-1, 2]}],
-                "outputs": [{"name": "y", "datatype": "FP64", "shape": [-1, 1]}],
-            },
-            "translate": {
-                "cast": "round",
-                "nan": "string",
-                "rename": {"inputs": [{"client": "a", "backend": "x"}]},
-                "constants": [{"name": "c", "datatype": "FP64", "shape": [1], "data": [1.5]}],
-                "select": ["y"],
-                "stream": "last",
-            },
-            "policies": [{"timeout": {"seconds": 1}}],
-        },
-        {"match": {"path": "/x/*"}, "backend": "grpc"},
-        {"match": {}, "backend": "mip"},
-    ],
-}
+EVERYWHERE = yaml.safe_load("""
+listeners:
+  - name: http
+    bind: 127.0.0.1:1
+    protocols: [v2-rest, umbridge]
+    model: m
+    prefix: {umbridge: /science}
+    allow_offline: true
+    limits: {message: 1000, connections: 5}
+    errors: {detail: full}
+  - {name: mip, bind: "tcp://127.0.0.1:2", protocols: [mip], model: m}
+admin: {bind: "127.0.0.1:3"}
+health: {bind: "127.0.0.1:4", ready: any}
+drain: {delay: 1, timeout: 2}
+ready: any
+limits: {memory: 1000000000}
+reference: [{protocol: v2-grpc, bind: "127.0.0.1:5", models: [double]}]
+backends:
+  rest:
+    protocol: v2-rest
+    endpoints: [http://127.0.0.1:6/base]
+    flavor: plain
+    max_in_flight: 1
+    trust_metadata: true
+    forward_headers: [authorization]
+    policies: [{timeout: {seconds: 1}}]
+  grpc: {protocol: v2-grpc, endpoints: ["127.0.0.1:5"]}
+  mip: {protocol: mip, endpoints: ["tcp://127.0.0.1:7"], batch: whole}
+routes:
+  - match: {listener: http, protocol: v2-rest, model: m, version: "1", operation: infer, header: {x-key: k}}
+    backend: rest
+    rewrite: {model: n, version: "2"}
+    signature:
+      inputs: [{name: x, datatype: FP64, shape: [-1, 2]}]
+      outputs: [{name: y, datatype: FP64, shape: [-1, 1]}]
+    translate:
+      cast: round
+      nan: string
+      rename: {inputs: [{client: a, backend: x}]}
+      constants: [{name: c, datatype: FP64, shape: [1], data: [1.5]}]
+      select: ["y"]
+      stream: last
+    policies: [{timeout: {seconds: 1}}]
+  - {match: {path: /x/*}, backend: grpc}
+  - {match: {}, backend: mip}
+""")
 
 
 def places(document: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -195,11 +178,7 @@ def raw(gateway: Attacked, listener: str, octets: bytes) -> bytes:
     with socket.create_connection(gateway.address(listener), 20) as connection:
         connection.sendall(octets)
         connection.shutdown(socket.SHUT_WR)
-        found = b""
-        with suppress(ConnectionError):
-            while piece := connection.recv(65536):
-                found += piece
-    return found
+        return until_closed(connection)
 
 
 def test_what_clients_send_beside_their_requests_is_never_told(tmp_path: Path, works: str) -> None:

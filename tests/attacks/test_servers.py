@@ -20,8 +20,8 @@ from gateway.core.messages import Message as Received
 from gateway.core.protocol import ListenerSettings
 from gateway.core.requests import Response, Translate
 from tests.attacks import hostile
-from tests.attacks.attacked import BACKEND, TO_HOSTILE, Attacked, attacked
-from tests.attacks.clients import Http, infer, message, post, tensor
+from tests.attacks.attacked import Attacked, attacked_by
+from tests.attacks.clients import INFER, Http, at_once, infer, message, post, tensor
 from tests.attacks.stalls import STALL, Figure, once, stalls
 from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS
@@ -71,7 +71,7 @@ def flood_of(piece: Callable[[int], bytes]) -> hostile.Script:
 
 def echo(message: bytes) -> bytes:
     """The reply of a V2 gRPC server that gives back what it gets."""
-    path = "/inference.GRPCInferenceService/ModelInfer"
+    path = INFER.decode()
     request = V2_GRPC.decode_request(Received("POST", path, parts=(message,), pattern=path), ListenerSettings())
     reply = V2_GRPC.encode_response(Response(request.inputs, request.model), request, Translate())
     return b"".join(map(bytes, reply.parts))
@@ -88,15 +88,7 @@ FLOODS = {
 
 @pytest.mark.parametrize("name", FLOODS)
 def test_http2_servers_do_not_stop_the_loop(tmp_path: Path, works: str, name: str, figure: Figure) -> None:
-    with (
-        hostile.serving(flood_of(FLOODS[name])) as address,
-        attacked(
-            tmp_path,
-            works,
-            backends=BACKEND.format(protocol="v2-grpc", endpoint=address, more=""),
-            routes=TO_HOSTILE,
-        ) as gateway,
-    ):
+    with attacked_by(flood_of(FLOODS[name]), "v2-grpc", tmp_path, works) as gateway:
         assert stalls(gateway, once(Http, "http", lambda: infer("hostile", b"abc")), figure) < STALL
 
 
@@ -131,26 +123,21 @@ def empty_vectors(connection: socket.socket) -> None:
 
 
 OTHERS = {
-    "empty frames": ("grps-brpc", "tcp://", "", empty_frames),
-    "empty TLVs": ("mip", "tcp://", "", empty_tlvs),
-    "chunks of one byte": ("v2-rest", "", "flavor: plain", small_chunks),
-    "empty vectors": ("umbridge", "http://", "", empty_vectors),
+    "empty frames": ("grps-brpc", "", empty_frames),
+    "empty TLVs": ("mip", "", empty_tlvs),
+    "chunks of one byte": ("v2-rest", "flavor: plain", small_chunks),
+    "empty vectors": ("umbridge", "", empty_vectors),
 }
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_servers_do_not_stop_the_loop(tmp_path: Path, works: str, name: str, figure: Figure) -> None:
-    protocol, scheme, more, script = OTHERS[name]
-    with (
-        hostile.serving(script) as address,
-        attacked(
-            tmp_path,
-            works,
-            backends=BACKEND.format(protocol=protocol, endpoint=scheme + address, more=more),
-            routes=TO_HOSTILE,
-        ) as gateway,
-    ):
+    protocol, more, script = OTHERS[name]
+    with attacked_by(script, protocol, tmp_path, works, more=more) as gateway:
         assert stalls(gateway, once(Http, "http", lambda: infer("hostile", b"abc")), figure) < STALL
+
+
+ROUTE = "  - {match: {model: hostile}, backend: hostile}\n"
 
 
 def twice(connection: socket.socket) -> None:
@@ -192,15 +179,7 @@ def answer(number: int, name: str = "") -> bytes:
 def test_a_reply_is_never_that_to_another_request(
     tmp_path: Path, works: str, script: hostile.Script, ids: bool, figure: Figure
 ) -> None:
-    with (
-        hostile.serving(script) as address,
-        attacked(
-            tmp_path,
-            works,
-            backends=BACKEND.format(protocol="v2-rest", endpoint=address, more="flavor: plain"),
-            routes="  - {match: {model: hostile}, backend: hostile}\n",
-        ) as gateway,
-    ):
+    with attacked_by(script, "v2-rest", tmp_path, works, more="flavor: plain", routes=ROUTE) as gateway:
         numbers = itertools.count(1)
         found: list[tuple[int, bytes]] = []
 
@@ -212,11 +191,7 @@ def test_a_reply_is_never_that_to_another_request(
                     request = post("/v2/models/hostile/infer", json.dumps(document).encode())
                     found.append((number, connection.call(request)))
 
-        threads = [threading.Thread(target=ask) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(4, ask)
     good = [(number, body) for number, body in found if b" 200 " in body[:20]]
     wrong = [number for number, body in good if re.search(rb'"data": *\[%d\]' % number, body) is None]
     figure(f"{len(found)} calls, {len(good)} answered, {len(wrong)} with another's reply")
@@ -233,17 +208,8 @@ def test_binary_metadata_reaches_http_as_text(tmp_path: Path, works: str) -> Non
             heads.append(hostile.http_request(connection)[0])
             connection.sendall(answer(1))
 
-    with (
-        hostile.serving(script) as address,
-        attacked(
-            tmp_path,
-            works,
-            backends=BACKEND.format(
-                protocol="v2-rest", endpoint=address, more="flavor: plain\n    forward_headers: [x-trace-bin]"
-            ),
-            routes="  - {match: {model: hostile}, backend: hostile}\n",
-        ) as gateway,
-    ):
+    more = "flavor: plain\n    forward_headers: [x-trace-bin]"
+    with attacked_by(script, "v2-rest", tmp_path, works, more=more, routes=ROUTE) as gateway:
         for octets in (b"\0\xff\x80", b"a\r\nevil: 1", b"plain"):
             call_with_metadata(gateway, octets)
         assert "Traceback" not in gateway.log
@@ -255,7 +221,7 @@ def test_binary_metadata_reaches_http_as_text(tmp_path: Path, works: str) -> Non
 def call_with_metadata(gateway: Attacked, octets: bytes) -> None:
     host, port = gateway.address("grpc")
     with grpc.insecure_channel(f"{host}:{port}") as channel:
-        method = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        method = channel.unary_unary(INFER.decode())
         try:
             method(message("v2-grpc", "hostile", tensor(b"1")), metadata=(("x-trace-bin", octets),), timeout=GENEROUS)
         except grpc.RpcError as error:

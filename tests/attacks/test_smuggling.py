@@ -17,6 +17,7 @@ import pytest
 
 from tests.attacks import hostile
 from tests.attacks.attacked import Attacked, attacked
+from tests.attacks.clients import until_closed
 from tests.limits import GENEROUS
 
 ROUTES = "  - {match: {path: /p}, backend: recorder, passthrough: true}\n"
@@ -228,22 +229,9 @@ def test_the_server_sees_what_is_legal(rig: Rig, name: str, bytewise: bool) -> N
         with suppress(ConnectionError):
             for piece in [case.sent[at : at + 1] for at in range(len(case.sent))] if bytewise else [case.sent]:
                 connection.sendall(piece)
-        statuses = tuple(re.findall(rb"HTTP/1\.1 ([0-9]{3}) [A-Z]", whole(connection)))
+        statuses = tuple(re.findall(rb"HTTP/1\.1 ([0-9]{3}) [A-Z]", until_closed(connection)))
 
     assert (tuple(body for _, body in rig.requests), statuses) == (case.seen, case.statuses)
     for head, body in rig.requests:
         assert PLAIN.fullmatch(head)
         assert len(body) == sum(map(int, re.findall(rb"(?i)content-length: ([0-9]+)", head)))
-
-
-def whole(connection: socket.socket) -> bytes:
-    """What comes until the gateway closes."""
-    found = b""
-    with suppress(ConnectionError):
-        while piece := connection.recv(65536):
-            found += piece
-    return found
-
-
-def test_there_are_66_at_least() -> None:
-    assert len(CASES) >= 66

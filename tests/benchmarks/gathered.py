@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median, quantiles
-from time import perf_counter
+from statistics import median
 
-from tests.benchmarks.load import Load
-from tests.benchmarks.measure import generator
-from tests.interop.processes import free_port, start_gateway, start_triton
+from tests.attacks.clients import post
+from tests.benchmarks.contest.generator import Load
+from tests.benchmarks.contest.measure import generator
+from tests.benchmarks.servers import own_gateway
+from tests.interop.processes import start_triton
 
-CLIENTS, REQUESTS = 64, 4000
+CLIENTS, SECONDS = 64, 2.0
 TITLE = f"evaluations per second of {CLIENTS} UM-Bridge clients before Triton, with gather"
 WAYS = {
     "without gather": "",
-    "gather, wait 0": "gather: {rows: 64, wait: 0}",
-    "gather, wait 0.002": "gather: {rows: 64, wait: 0.002}",
-    "gather, wait 0.02": "gather: {rows: 64, wait: 0.02}",
+    "gather, wait 0": "{gather: {rows: 64, wait: 0}}",
+    "gather, wait 0.002": "{gather: {rows: 64, wait: 0.002}}",
+    "gather, wait 0.02": "{gather: {rows: 64, wait: 0.02}}",
 }
+REQUEST = post("/Evaluate", b'{"name": "posterior", "input": [[0.5, -0.5]]}', "Content-Type: application/json")
 CONFIG = """
 listeners: [{{name: all, bind: "{address}", protocols: [umbridge]}}]
 backends: {{triton: {{protocol: v2-grpc, endpoints: ["{triton}"], safe: true, policies: [{policies}]}}}}
@@ -51,27 +52,19 @@ def measure(folder: Path, rounds: int) -> Iterator[Gathered]:
     with ExitStack() as stack:
         triton = start_triton(folder / "triton")
         stack.callback(triton.stop)
-        addresses = {}
-        for at, (way, policy) in enumerate(WAYS.items()):
-            addresses[way] = f"127.0.0.1:{free_port()}"
-            policies = f"{{{policy}}}" if policy else ""
-            config = CONFIG.format(address=addresses[way], triton=triton.grpc, policies=policies)
-            stack.callback(start_gateway(config, folder / f"gateway-{at}").stop)
+        addresses = {
+            way: own_gateway(CONFIG, folder / way, stack, triton=triton.grpc, policies=policies).address
+            for way, policies in WAYS.items()
+        }
         load = stack.enter_context(generator())
+        request = folder / "request"
+        request.write_bytes(REQUEST)
         found: dict[str, list[tuple[float, float, float]]] = {way: [] for way in WAYS}
-        for number in range(rounds + 1):
+        for _ in range(rounds):
             for way, address in addresses.items():
-                began = perf_counter()
-                result = load.send(Load(address, _request(), REQUESTS, CLIENTS, keep_alive=True))
-                seconds = perf_counter() - began
-                if number:  # the first round warms up
-                    percentiles = quantiles(result.microseconds, n=100)
-                    found[way].append((REQUESTS / seconds, percentiles[49] / 1000, percentiles[98] / 1000))
+                load.prepare(Load(address, [str(request)], CLIENTS, SECONDS, warm_up=1000))
+                result = load.go()
+                p50, p99 = (result.latencies[each] / 1000 for each in ("p50", "p99"))
+                found[way].append((result.answered / result.seconds, p50, p99))
         for way, rows in found.items():
             yield Gathered(way, *map(median, zip(*rows, strict=True)))
-
-
-def _request() -> str:
-    body = json.dumps({"name": "posterior", "input": [[0.5, -0.5]]})
-    head = "POST /Evaluate HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n{body}"

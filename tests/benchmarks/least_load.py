@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
+from tests.attacks.clients import post
+from tests.benchmarks.servers import own_gateway
 from tests.benchmarks.unequal_servers import INSTANCES, SECONDS
-from tests.interop.processes import Process, free_port, start_gateway
+from tests.interop.processes import Process, free_port
 
 TITLE = "unequal calls on unequal servers"
 STRATEGIES = ("least_in_flight", "least_load")
@@ -84,7 +86,7 @@ def _taken(row: str, seconds: list[float], rate: float) -> Taken:
     return Taken(row, 1e3 * shares[49], 1e3 * shares[98], 1e3 * sum(seconds) / len(seconds), rate)
 
 
-def _started(folder: Path, stack: ExitStack) -> dict[str, tuple[str, int]]:
+def _started(folder: Path, stack: ExitStack) -> dict[str, str]:
     """A gateway for each strategy, in front of the same servers."""
     ports = [(each, free_port(), free_port()) for each in SLOWNESS]
     servers = Process([sys.executable, str(SERVER), *(":".join(map(str, each)) for each in ports)], folder / "servers")
@@ -94,26 +96,22 @@ def _started(folder: Path, stack: ExitStack) -> dict[str, tuple[str, int]]:
     for balance in STRATEGIES:
         page = ', load_url: "http://127.0.0.1:{}/metrics"' if balance == "least_load" else ""
         endpoints = ", ".join(f'{{address: "127.0.0.1:{port}"{page.format(pages)}}}' for _, port, pages in ports)
-        port = free_port()
-        text = CONFIG.format(address=f"127.0.0.1:{port}", endpoints=endpoints, balance=balance)
-        stack.callback(start_gateway(text, folder / balance).stop)
-        found[balance] = "127.0.0.1", port
+        found[balance] = own_gateway(CONFIG, folder / balance, stack, endpoints=endpoints, balance=balance).address
     return found
 
 
 class _Caller:
     """Sends calls, each on a connection that is free."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self._address = address
+    def __init__(self, address: str) -> None:
+        self._host, self._port = address.split(":")
         self._free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def call(self, model: str) -> float:
         """How many seconds one call took."""
         began = asyncio.get_running_loop().time()
-        reader, writer = self._free.pop() if self._free else await asyncio.open_connection(*self._address)
-        head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
-        writer.write(f"{head}content-length: {len(BODY)}\r\n\r\n".encode() + BODY)
+        reader, writer = self._free.pop() if self._free else await asyncio.open_connection(self._host, self._port)
+        writer.write(post(f"/v2/models/{model}/infer", BODY))
         reply = await reader.readuntil(b"\r\n\r\n")
         assert reply.startswith(b"HTTP/1.1 200 "), reply
         size = next(line for line in reply.lower().split(b"\r\n") if line.startswith(b"content-length:"))
@@ -126,7 +124,7 @@ class _Caller:
             writer.close()
 
 
-async def _arriving(address: tuple[str, int], load: float, seed: int) -> list[float]:
+async def _arriving(address: str, load: float, seed: int) -> list[float]:
     """The seconds of calls that come at random times; those of the beginning are left out."""
     chance, loop, caller = random.Random(seed), asyncio.get_running_loop(), _Caller(address)
     at = begun = loop.time()
@@ -142,7 +140,7 @@ async def _arriving(address: tuple[str, int], load: float, seed: int) -> list[fl
     return found
 
 
-async def _asking(address: tuple[str, int]) -> list[float]:
+async def _asking(address: str) -> list[float]:
     """The seconds of the calls of clients that send one when the last one is answered."""
     loop, caller, found = asyncio.get_running_loop(), _Caller(address), list[float]()
     begun = loop.time()

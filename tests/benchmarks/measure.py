@@ -3,25 +3,28 @@ meets all of them alike; of the rounds, the medians."""
 
 from __future__ import annotations
 
-import ctypes
-import json
 import os
-import subprocess
-import sys
-import time
+import platform
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from statistics import median, quantiles
+from pathlib import Path
+from statistics import median
 
-from tests.benchmarks.load import Load, Result
-from tests.benchmarks.rows import Row
-from tests.benchmarks.servers import Server, Servers
-from tests.benchmarks.wire import BinaryForm, Form, vector
-from tests.peers.build import ROOT
+from tests.benchmarks.contest.forms import Form
+from tests.benchmarks.contest.generator import Load
+from tests.benchmarks.contest.measure import Generator, check, generator, requests
+from tests.benchmarks.contest.process import Watched
+from tests.benchmarks.rows import UMBRIDGE_TO_GRPC, UMBRIDGE_TO_V2, V2_TO_UMBRIDGE, Row
+from tests.benchmarks.servers import Server, Servers, running
 
+SECONDS = 0.5
+"""Of a turn. In shorter ones, single microseconds of a request are lost in what a turn costs beside its requests."""
 WARM_UP = 20
-"""Requests before the first round, which make connections, fill caches, and let interpreters specialise their code."""
+"""Requests before each turn, which make connections, fill caches, and let interpreters specialise their code."""
+AIM = 0.5
+"""The gateway's CPU by the adapter's, for 10 doubles."""
+ADAPTED = (UMBRIDGE_TO_V2, V2_TO_UMBRIDGE, UMBRIDGE_TO_GRPC)
+COLUMNS = ("", "CPU us", "p50 us", "p99 us")
 
 
 @dataclass(frozen=True)
@@ -43,51 +46,50 @@ class Measured:
     ratio: Cost | None
     """Gateway by adapter, the medians of the rounds' ratios; None, as `adapter`, where there is none."""
 
-
-class WrongReplyError(Exception):
-    """What is measured does not do its work."""
-
-
-class Generator:
-    """The load generator's process."""
-
-    def __init__(self, child: subprocess.Popen[str]) -> None:
-        self._child = child
-
-    def send(self, load: Load) -> Result:
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._child.stdin.write(json.dumps(asdict(load)) + "\n")
-        self._child.stdin.flush()
-        line = self._child.stdout.readline()
-        if not line:
-            raise WrongReplyError(f"the load on {load.address} failed; what the generator wrote says why")
-        return Result(**json.loads(line))
+    def shown(self) -> str:
+        costs = {"gateway": self.gateway, "adapter": self.adapter, "direct": self.direct}
+        rows = [COLUMNS, *((name, *_cells(cost, ",.0f")) for name, cost in costs.items() if cost)]
+        if self.ratio:
+            rows.append(("gateway/adapter", *_cells(self.ratio, ".2f")))
+        lines = [f"  {name:16}" + "".join(f"{cell:>12}" for cell in cells) for name, *cells in rows]
+        return "\n".join([f"\n{self.row.name}", *lines])
 
 
-@contextmanager
-def generator() -> Iterator[Generator]:
-    """The load generator, started; it ends with the context."""
-    command = [sys.executable, "-m", "tests.benchmarks.load"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        yield Generator(child)
-        child.communicate()
+def _cells(cost: Cost, form: str) -> Iterator[str]:
+    return (format(number, form) for number in asdict(cost).values())
 
 
-def measure(row: Row, rounds: int, servers: Servers, load: Generator) -> Measured:
+def heading(rounds: int) -> str:
+    """What the numbers are, and of which machine."""
+    return f"""\
+Python {platform.python_version()}, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}; medians of {rounds} \
+rounds, taken in turns.
+CPU: user and system time of one process per request, all its threads. Latency: as the client sees it.
+Adapters: {", ".join(f"{way.adapter} ({way.name})" for way in ADAPTED)}. \
+The aim of gateway/adapter is {AIM:.2f} for the CPU of 10 doubles.
+Servers: the gateway's own reference servers, in processes of their own: the fastest there are here.
+Direct: the same vectors straight to the server, in its own protocol; the CPU is the server's.
+The gateway sends an UM-Bridge server one call at a time, the others wait; the adapter sends all at once."""
+
+
+def all_of(rows: Sequence[Row], rounds: int, folder: Path) -> Iterator[Measured]:
+    with running(folder) as servers, generator() as load:
+        for row in rows:
+            yield measure(row, rounds, servers, folder, load)
+
+
+def measure(row: Row, rounds: int, servers: Servers, folder: Path, load: Generator) -> Measured:
     """Measure one row.
 
     Raises:
         WrongReplyError: a reply is not the vector that was sent.
     """
     way = row.way
-    turns = {"gateway": Turn(row, way.client, servers.gateways[way])}
+    turns = {"gateway": Turn(row, way.client, servers.gateways[way], folder, load)}
     if way in servers.adapters:
-        turns["adapter"] = Turn(row, way.client, servers.adapters[way])
-    turns["direct"] = Turn(row, way.server, servers.backends[way])
-    for turn in turns.values():
-        turn.warm_up(load)
-    taken = [{name: turn.take(load) for name, turn in turns.items()} for _ in range(rounds)]
+        turns["adapter"] = Turn(row, way.client, servers.adapters[way], folder, load)
+    turns["direct"] = Turn(row, way.server, servers.backends[way], folder, load)
+    taken = [{name: turn.take() for name, turn in turns.items()} for _ in range(rounds)]
     gateway, direct = ([each[name] for each in taken] for name in ("gateway", "direct"))
     if "adapter" not in turns:
         return Measured(row, _median(gateway), None, _median(direct), None)
@@ -97,35 +99,28 @@ def measure(row: Row, rounds: int, servers: Servers, load: Generator) -> Measure
 
 
 class Turn:
-    """One of those that take turns: its load, and the clock of its process."""
+    """One of those that take turns: its load and its process.
 
-    def __init__(self, row: Row, form: Form | BinaryForm, server: Server) -> None:
-        self._form = form
-        self._numbers = vector(row.doubles)
-        request = form.request(server.address, self._numbers)
-        framed = isinstance(form, BinaryForm) and not form.method
-        self._load = Load(server.address, request, row.requests, row.in_flight, row.keep_alive, form.method, framed)
-        self._clock = _cpu_clock(server.pid)
+    Raises:
+        WrongReplyError: a reply is not the vector that was sent.
+    """
 
-    def warm_up(self, load: Generator) -> None:
-        few = Load(**asdict(self._load) | {"requests": min(WARM_UP, self._load.requests)})
-        body = load.send(few).body
-        if self._form.read(body) != self._numbers:
-            raise WrongReplyError(f"{self._load.address} answers {body[:200]}, expected the vector that was sent")
+    def __init__(self, row: Row, form: Form, server: Server, folder: Path, generator: Generator) -> None:
+        files = requests(folder, form, server.address, row.doubles)
+        self._load = Load(
+            server.address, files, row.in_flight, SECONDS, form.method, form.framed, not row.keep_alive,
+            warm_up=WARM_UP,
+        )  # fmt: skip
+        self._watched = Watched(server.pid)
+        self._generator = generator
+        check(self._load, form, row.doubles, folder, generator)
 
-    def take(self, load: Generator) -> Cost:
-        before = time.clock_gettime(self._clock)
-        latencies = load.send(self._load).microseconds
-        spent = time.clock_gettime(self._clock) - before
-        return Cost(1e6 * spent / self._load.requests, median(latencies), quantiles(latencies, n=100)[-1])
-
-
-def _cpu_clock(pid: int) -> int:
-    """The clock of a process's CPU time, threads that have ended included; /proc/PID/stat ticks every 10 ms only."""
-    clock = ctypes.c_int()
-    if error := ctypes.CDLL(None).clock_getcpuclockid(ctypes.c_int(pid), ctypes.byref(clock)):
-        raise OSError(error, os.strerror(error))
-    return clock.value
+    def take(self) -> Cost:
+        self._generator.prepare(self._load)
+        before = self._watched.cpu()
+        result = self._generator.go()
+        spent = self._watched.cpu() - before
+        return Cost(1e6 * spent / result.answered, result.latencies["p50"], result.latencies["p99"])
 
 
 def _ratio(ours: Cost, theirs: Cost) -> Cost:

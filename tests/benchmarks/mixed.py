@@ -16,14 +16,15 @@ import sys
 import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from threading import local
 from time import perf_counter
 
-from tests.interop.processes import Process, answers, eventually, free_port, start_gateway
+from tests.benchmarks.servers import own_address, own_gateway
+from tests.interop.processes import Process, answers, eventually, free_port
 from tests.servers.clusters import hyperqueue_cluster
 
 TITLE = "mixed load on servers that the gateway starts"
@@ -133,13 +134,8 @@ def _load(seed: int) -> list[float]:
 
 
 def _engines() -> Iterator[tuple[str, AbstractContextManager[str]]]:
-    yield "process", _process()
+    yield "process", nullcontext("engine: process")
     yield "hyperqueue", _hyperqueue()
-
-
-@contextmanager
-def _process() -> Iterator[str]:
-    yield "engine: process"
 
 
 @contextmanager
@@ -151,12 +147,7 @@ def _hyperqueue() -> Iterator[str]:
 @contextmanager
 def _gateway(folder: Path, engine: str, most: int, keys: str) -> Iterator[str]:
     """The address of a gateway whose servers are there, as many as are kept."""
-    address, admin = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-    text = CONFIG.format(
-        address=address, admin=admin, engine=engine, python=sys.executable, server=SERVER, state=folder / "state",
-        most=most, keys=keys,
-    )  # fmt: skip
-    kept = most if "min" in keys else 0
+    admin, kept = own_address(), most if "min" in keys else 0
 
     def serve() -> bool:
         with urllib.request.urlopen(f"http://{admin}/status", timeout=10) as reply:
@@ -164,9 +155,12 @@ def _gateway(folder: Path, engine: str, most: int, keys: str) -> Iterator[str]:
         return len([each for each in servers if each["state"] == "serving"]) >= kept
 
     with ExitStack() as stack:
-        stack.callback(start_gateway(text, folder / "gateway").stop)
+        gateway = own_gateway(
+            CONFIG, folder / "gateway", stack, admin=admin, engine=engine, python=sys.executable, server=SERVER,
+            state=folder / "state", most=most, keys=keys,
+        )  # fmt: skip
         assert eventually(serve, 60), f"{kept} servers were expected"
-        yield address
+        yield gateway.address
 
 
 class _Clients:

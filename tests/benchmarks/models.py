@@ -1,6 +1,5 @@
 """What the backends serve: vectors that come back as they are, on the event loop, so that the proxy is what costs."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import numpy as np
@@ -25,13 +24,5 @@ vector_10 = identity(10)
 vector_1000 = identity(1_000)
 vector_10000 = identity(10_000)
 vector_100000 = identity(100_000)
-
-
-@signature(inputs=[("x", "FP64", [-1, 1])], outputs=[("y", "FP64", [-1, 1])])
-async def slow(x: Doubles) -> Doubles:
-    """Takes 50 ms, any number of calls at once."""
-    await asyncio.sleep(0.05)
-    return x
-
 
 NAMES = ("vector_10", "vector_1000", "vector_10000", "vector_100000")

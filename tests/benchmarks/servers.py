@@ -31,8 +31,6 @@ from tests.peers.build import ROOT, require
 ADAPTERS = Path(__file__).resolve().parent / "adapters"
 START_SECONDS = 30
 
-BACKENDS = "the gateway's own reference servers, in processes of their own: the fastest there are here"
-
 GATEWAY = """
 listeners:
   - {{name: http, bind: "{address}", protocols: [v2-rest, v1-rest, umbridge]}}
@@ -85,24 +83,6 @@ class Servers:
     backends: Mapping[Way, Server]
 
 
-MEMORY = """
-listeners: [{{name: http, bind: "{address}", protocols: [v2-rest]}}]
-backends: {{grpc: {{protocol: v2-grpc, endpoints: ["{grpc}"]}}}}
-routes: [{{match: {{model: "*"}}, backend: grpc}}]
-"""
-
-
-@contextmanager
-def rest_to_grpc(folder: Path) -> Iterator[Server]:
-    """A gateway of its own, from V2 REST to V2 gRPC, with the model `identity` behind it."""
-    with ExitStack() as stack:
-        grpc = reference_server("v2-grpc", folder, stack, ["identity"])
-        address = own_address()
-        gateway = start_gateway(MEMORY.format(address=address, grpc=grpc.address), folder / "gateway")
-        stack.callback(gateway.stop)
-        yield Server(address, gateway.process.pid)
-
-
 _BACKENDS = ("v2-rest", "v2-grpc", "grps-grpc", "umbridge", "v1-rest", "json:torchserve")
 
 
@@ -131,11 +111,11 @@ def running(folder: Path) -> Iterator[Servers]:
                 REST_TO_JSON: gateway["to_json"],
             },
             {
-                UMBRIDGE_TO_V2: _umbridge_adapter("umbridge_to_v2", v2.address, folder, stack),
-                UMBRIDGE_TO_GRPC: _umbridge_adapter("umbridge_to_grpc", grpc.address, folder, stack),
-                V2_TO_UMBRIDGE: _fastapi("v2_to_umbridge", folder, stack, UMBRIDGE=f"http://{umbridge.address}"),
-                JSON_TO_GRPC: _fastapi("json_to_grpc", folder, stack, V2=grpc.address),
-                REST_TO_JSON: _fastapi("v2_to_json", folder, stack, SERVER=f"http://{plain.address}"),
+                UMBRIDGE_TO_V2: umbridge_adapter("umbridge_to_v2", v2.address, folder, stack),
+                UMBRIDGE_TO_GRPC: umbridge_adapter("umbridge_to_grpc", grpc.address, folder, stack),
+                V2_TO_UMBRIDGE: fastapi_adapter("v2_to_umbridge", folder, stack, UMBRIDGE=f"http://{umbridge.address}"),
+                JSON_TO_GRPC: fastapi_adapter("json_to_grpc", folder, stack, V2=grpc.address),
+                REST_TO_JSON: fastapi_adapter("v2_to_json", folder, stack, SERVER=f"http://{plain.address}"),
             },
             {
                 UMBRIDGE_TO_V2: v2,
@@ -157,6 +137,14 @@ def running(folder: Path) -> Iterator[Servers]:
 
 def own_address() -> str:
     return f"127.0.0.1:{free_port()}"
+
+
+def own_gateway(config: str, folder: Path, stack: ExitStack, **values: object) -> Server:
+    """A gateway, at the `address` in its configuration."""
+    address = own_address()
+    gateway = start_gateway(config.format(address=address, **values), folder)
+    stack.callback(gateway.stop)
+    return Server(address, gateway.process.pid)
 
 
 VECTORS = [f"{models.__name__}:{name}" for name in models.NAMES]
@@ -183,25 +171,21 @@ def _gateway(backends: Mapping[str, str], folder: Path, stack: ExitStack) -> dic
     return {name: Server(address, gateway.process.pid) for name, address in faces.items()}
 
 
-def _umbridge_adapter(script: str, v2: str, folder: Path, stack: ExitStack) -> Server:
+def umbridge_adapter(script: str, v2: str, folder: Path, stack: ExitStack) -> Server:
     address = own_address()
-    command = [_python(), str(ADAPTERS / f"{script}.py"), address.rpartition(":")[2], v2]
-    process = Process(command, folder / script)
+    python, port = str(require("adapters") / "bin" / "python"), address.rpartition(":")[2]
+    process = Process([python, str(ADAPTERS / f"{script}.py"), port, v2], folder / script)
     return _ready(process, address, lambda: answers(f"http://{address}/Info"), stack)
 
 
-def _fastapi(script: str, folder: Path, stack: ExitStack, **environment: str) -> Server:
+def fastapi_adapter(script: str, folder: Path, stack: ExitStack, **environment: str) -> Server:
     address = own_address()
     host, _, port = address.partition(":")
     where = ["--app-dir", str(ADAPTERS), "--host", host, "--port", port]
     # Without the line per request that uvicorn prints by default, since the gateway prints none.
-    command = [_python(), "-m", "uvicorn", f"{script}:app", *where, "--no-access-log"]
+    command = [str(require("adapters") / "bin" / "python"), "-m", "uvicorn", f"{script}:app", *where, "--no-access-log"]
     process = Process(command, folder / script, clean_environment(**environment))
     return _ready(process, address, lambda: answers(f"http://{address}/openapi.json"), stack)
-
-
-def _python() -> str:
-    return str(require("adapters") / "bin" / "python")
 
 
 def _ready(process: Process, address: str, ready: Callable[[], bool], stack: ExitStack) -> Server:

@@ -8,31 +8,32 @@ than all workers together. Generator, server and gateway have processors of thei
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.benchmarks.contest import envoy
+import numpy as np
+
+from tests.benchmarks.contest import envoy, wrk
+from tests.benchmarks.contest.forms import V2_REST_DOUBLES
+from tests.benchmarks.contest.generator import Load, Result
 from tests.benchmarks.contest.process import Watched
-from tests.benchmarks.servers import Server
-from tests.interop.processes import Process, answers, clean_environment, free_port, start_gateway
-from tests.peers.build import require, site_packages
+from tests.benchmarks.contest.sides import Started, start_envoy
+from tests.benchmarks.servers import Server, own_gateway
+from tests.interop.processes import free_port
 
 GENERATOR, SERVER = 3, 4
 """Processors of wrk, and of the model server; all others are those of the gateway."""
 CONNECTIONS = 32
 """For each worker: the kernel gives connections to workers by chance, and many of them more evenly."""
-START_SECONDS = 60
 
 
-def replies(numbers: list[float]) -> dict[str, object]:
+def replies(vector: list[float]) -> dict[str, object]:
     """Of the model server, by path: a V2, a V1 and a UM-Bridge model that return the vector which is sent."""
-    tensor = {"datatype": "FP64", "shape": [1, len(numbers)]}
+    tensor = {"datatype": "FP64", "shape": [1, len(vector)]}
     described = {"name": "vector", "versions": ["1"], "platform": "none"}
     return {
         "/v2/health/ready": {},
@@ -41,23 +42,14 @@ def replies(numbers: list[float]) -> dict[str, object]:
             "inputs": [{"name": "input0", **tensor}],
             "outputs": [{"name": "output0", **tensor}],
         },
-        "/v2/models/vector/infer": {
-            "model_name": "vector",
-            "outputs": [{"name": "output0", **tensor, "data": numbers}],
-        },
-        "/v1/models/vector:predict": {"predictions": [numbers]},
+        "/v2/models/vector/infer": {"model_name": "vector", "outputs": [{"name": "output0", **tensor, "data": vector}]},
+        "/v1/models/vector:predict": {"predictions": [vector]},
         "/Info": {"protocolVersion": 1.0, "models": ["vector"]},
         "/ModelInfo": {"support": {"Evaluate": True, "Gradient": False, "ApplyJacobian": False, "ApplyHessian": False}},
-        "/InputSizes": {"inputSizes": [len(numbers)]},
-        "/OutputSizes": {"outputSizes": [len(numbers)]},
-        "/Evaluate": {"output": [numbers]},
+        "/InputSizes": {"inputSizes": [len(vector)]},
+        "/OutputSizes": {"outputSizes": [len(vector)]},
+        "/Evaluate": {"output": [vector]},
     }
-
-
-def request(numbers: list[float]) -> str:
-    """A V2 inference, as JSON."""
-    shape = [1, len(numbers)]
-    return json.dumps({"inputs": [{"name": "input0", "datatype": "FP64", "shape": shape, "data": numbers}]})
 
 
 GATEWAY = """
@@ -78,16 +70,6 @@ class Kind:
     """Of the backend."""
     policy: str = ""
     """Of the route."""
-
-    def config(self, address: str, server: str, workers: int) -> str:
-        return GATEWAY.format(
-            workers=workers,
-            address=address,
-            protocol=self.protocol,
-            server=server,
-            setting=self.setting,
-            policy=self.policy,
-        )
 
 
 KINDS = (
@@ -139,26 +121,23 @@ def on(processors: Sequence[int]) -> Iterator[None]:
 class Bench:
     """The model server, and one gateway or Envoy after the other in front of it."""
 
-    def __init__(self, folder: Path, program: Path, load: tuple[int, int], stack: ExitStack) -> None:
+    def __init__(self, folder: Path, load: tuple[int, int], stack: ExitStack) -> None:
         """`load` is how many numbers a request has, and the seconds of each figure."""
-        numbers = [0.5 + each for each in range(load[0])]
+        vector = np.arange(load[0]) + 0.5
         self._folder = folder
-        self._program = program
         self._seconds = load[1]
         self._processors = Processors()
-        self._script = folder / "request.lua"
-        self._script.write_text(SCRIPT % request(numbers))
+        self._request = folder / "request"
+        self._request.write_bytes(V2_REST_DOUBLES.write("localhost", "vector", vector))
         with on(self._processors.server):
-            self._server = self._envoy(envoy.fixed(port := free_port(), replies(numbers)), port, SERVER, stack)
+            self._server = self._envoy(envoy.fixed(port := free_port(), replies(vector.tolist())), port, SERVER, stack)
 
     def gateway(self, kind: Kind, workers: int) -> Figures:
-        address = f"127.0.0.1:{free_port()}"
         with ExitStack() as stack:
             with on(self._processors.gateway):
-                config = kind.config(address, self._server.address, workers)
-                gateway = start_gateway(config, self._folder / f"gateway {address}")
-            stack.callback(gateway.stop)
-            return self._measure(Server(address, gateway.process.pid), workers)
+                folder, server = self._folder / f"gateway {free_port()}", self._server.address
+                gateway = own_gateway(GATEWAY, folder, stack, workers=workers, server=server, **asdict(kind))
+            return self._measure(gateway, workers)
 
     def envoy(self, workers: int) -> Figures:
         with ExitStack() as stack:
@@ -168,15 +147,7 @@ class Bench:
                 return self._measure(self._envoy(config, port, workers, stack), workers)
 
     def _envoy(self, config: str, port: int, threads: int, stack: ExitStack) -> Server:
-        folder = self._folder / f"envoy {port}"
-        folder.mkdir()
-        file = folder / "envoy.json"
-        file.write_text(config)
-        where = ["-c", str(file), "--concurrency", str(threads), "--disable-hot-restart", "-l", "warn"]
-        process = Process([str(self._program), *where], folder, clean_environment())
-        stack.callback(process.stop)
-        process.wait_until(lambda: answers(f"http://127.0.0.1:{port}/v2/health/ready"), START_SECONDS)
-        return Server(f"127.0.0.1:{port}", process.pid)
+        return start_envoy(Started(self._folder, stack), self._folder / f"envoy {port}", port, config, threads)
 
     def _measure(self, side: Server, workers: int) -> Figures:
         self._load(side, workers, 1)
@@ -184,38 +155,15 @@ class Bench:
         before = watched.cpu(), server.cpu()
         found = self._load(side, workers, self._seconds)
         spent, busy = watched.cpu() - before[0], server.cpu() - before[1]
-        return Figures(
-            found["answered"] / found["seconds"],
-            1e6 * spent / found["answered"],
-            found["p50"] / 1e3,
-            found["p99"] / 1e3,
-            busy / found["seconds"] / SERVER,
-        )
+        p50, p99 = (found.latencies[each] / 1e3 for each in ("p50", "p99"))
+        cpu = 1e6 * spent / found.answered
+        return Figures(found.answered / found.seconds, cpu, p50, p99, busy / found.seconds / SERVER)
 
-    def _load(self, side: Server, workers: int, seconds: int) -> dict[str, float]:
-        threads = [f"-t{GENERATOR}", f"-c{max(CONNECTIONS * workers, GENERATOR)}", f"-d{seconds}s"]
-        command = ["wrk", *threads, "--timeout", "30s", "-s", str(self._script)]
+    def _load(self, side: Server, workers: int, seconds: int) -> Result:
+        in_flight = max(CONNECTIONS * workers, GENERATOR)
         with on(self._processors.generator):
-            done = subprocess.run(
-                [*command, f"http://{side.address}/v2/models/vector/infer"], capture_output=True, text=True, check=True
-            )
-        found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
-        if found["bad"]:
-            raise SystemExit(f"{side.address}: some requests failed:\n{done.stdout}")
-        return found
+            return wrk.run("wrk", Load(side.address, [str(self._request)], in_flight, seconds), self._folder, GENERATOR)
 
-
-SCRIPT = """
-wrk.method = "POST"
-wrk.headers["content-type"] = "application/json"
-wrk.body = [[%s]]
-done = function(summary, latency)
-  local bad = summary.errors.connect + summary.errors.read + summary.errors.write + summary.errors.status
-    + summary.errors.timeout
-  io.write(string.format('\\n{"answered": %%d, "seconds": %%.6f, "bad": %%d, "p50": %%d, "p99": %%d}\\n',
-    summary.requests, summary.duration / 1e6, bad, latency:percentile(50), latency:percentile(99)))
-end
-"""
 
 HEADING = f"{'':38}{'workers':>8}{'a second':>10}{'by one':>8}{'CPU us':>8}{'p50 ms':>8}{'p99 ms':>8}{'server':>8}"
 
@@ -232,12 +180,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=4, help="of load for each figure (default 4)")
     parser.add_argument("--numbers", type=int, default=10, help="in each request (default 10)")
     parser.add_argument("--only", default="", help="only rows whose name has this text")
-    parser.add_argument("--envoy", type=Path, help="its program; by default that of `make peers`")
     options = parser.parse_args()
-    program: Path = options.envoy or site_packages(require("envoy")) / "envoy" / "_bin" / "envoy"
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        bench = Bench(folder, program.resolve(), (options.numbers, options.seconds), stack)
+        bench = Bench(folder, (options.numbers, options.seconds), stack)
         print(HEADING, flush=True)
         sides = {kind.name: lambda workers, kind=kind: bench.gateway(kind, workers) for kind in KINDS}
         for name, measure in {**sides, ENVOY: bench.envoy}.items():

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.attacks.readers import json_bodies
+
 Make = Callable[[int], bytes]
 Bodies = Iterator[tuple[str, Make]]
 
@@ -60,6 +62,16 @@ def _read(octets: bytes, at: int) -> tuple[int, int]:
         number |= (octets[at] & 127) << shift
         at, shift = at + 1, shift + 7
     return number | octets[at] << shift, at + 1
+
+
+def filled(piece: bytes, before: bytes = b"", after: bytes = b"") -> Make:
+    """Bodies with as many of `piece` as their size holds, and one at least."""
+    return lambda size: before + piece * max(1, size // len(piece)) + after
+
+
+def listed(item: bytes, before: bytes = b"", after: bytes = b"") -> Make:
+    """Bodies with a list of as many of `item`."""
+    return lambda size: before + json_bodies.repeated(item, size) + after
 
 
 def protobuf(valid: bytes, within: Callable[[bytes], bytes] = bytes, path: str = "") -> Bodies:
@@ -142,15 +154,12 @@ def npy() -> Bodies:
     yield "big-endian numbers", lambda size: npy_file(np.zeros(size // 8, ">f8"))
     yield "columns first", lambda size: npy_file(np.zeros((2, size // 8), "<f4", order="F"))
     yield "a long head", lambda size: b"\x93NUMPY\2\0" + struct.pack("<L", size) + b"(" * size
-    yield (
-        "a head of sizes",
-        lambda size: (
-            b"\x93NUMPY\2\0"
-            + struct.pack("<L", size + 60)
-            + (b"{'descr':'|u1','fortran_order':False,'shape':(" + b"1," * (size // 2) + b")}").ljust(size + 59)
-            + b"\n"
-        ),
-    )
+    yield "a head of sizes", _npy_head_of_sizes
+
+
+def _npy_head_of_sizes(size: int) -> bytes:
+    head = b"{'descr':'|u1','fortran_order':False,'shape':(" + b"1," * (size // 2) + b")}"
+    return b"\x93NUMPY\2\0" + struct.pack("<L", size + 60) + head.ljust(size + 59) + b"\n"
 
 
 def flatbuffers(valid: bytes) -> Bodies:
@@ -167,111 +176,80 @@ def flatbuffers(valid: bytes) -> Bodies:
 
 
 _CELLS = {
-    "rows of an empty text": b'""\n',
-    "rows of a quote": b'""""\n',
-    "rows of a line feed": b'"\n"\n',
-    "rows of a digit": b"1\n",
-    "rows of a letter": b"a\n",
-    "rows of a blank": b" \n",
-    "rows of a truth": b"true\n",
+    "an empty text": b'""',
+    "a quote": b'""""',
+    "a line feed": b'"\n"',
+    "a digit": b"1",
+    "a letter": b"a",
+    "a blank": b" ",
+    "a truth": b"true",
 }
-
-
 _COLUMNS = 9_999
 """As many as a table that holds texts may have (`limits.json_values`)."""
 
 
+def _row(cell: bytes, columns: int) -> bytes:
+    return b",".join([cell] * columns) + b"\n"
+
+
 def csv(columns: int = 1, header: bytes = b"") -> Bodies:
     """Tables."""
-    for name, row in _CELLS.items():
-        wide = b",".join([row[:-1]] * columns) + b"\n"
-        yield name, lambda size, wide=wide: header + wide * (size // len(wide))  # type: ignore[misc]
+    for name, cell in _CELLS.items():
+        yield f"rows of {name}", filled(_row(cell, columns), header)
+    names = b",".join(b"%x" % at for at in range(_COLUMNS)) + b"\n" if header else b""
     for cell in (b"1", b"a", b'""'):
-        row = b",".join([cell] * _COLUMNS) + b"\n"
-        names = b",".join(b"%x" % at for at in range(_COLUMNS)) + b"\n" if header else b""
-        yield (
-            f"{_COLUMNS} columns of {cell.decode()}",
-            lambda size, row=row, names=names: names + row * max(1, size // len(row)),  # type: ignore[misc]
-        )
-    yield "a cell of quotes", lambda size: header + b'"' + b'""' * (size // 2) + b'"' + b',""' * (columns - 1) + b"\n"
-    yield "one row of commas", lambda size: header + b"," * size + b"\n"
-    yield "one row of empty texts", lambda size: header + b'"",' * (size // 3) + b'""\n'
-    late = ",".join(["1"] * columns).encode() + b"\n"
-    yield (
-        "digits, then a letter beyond ASCII",
-        lambda size: header + late * (size // len(late)) + ",".join(["é"] * columns).encode() + b"\n",
-    )
-
-
-def _lines_of(item: bytes) -> Make:
-    return lambda size: (item + b"\n") * (size // (len(item) + 1))
+        yield f"{_COLUMNS} columns of {cell.decode()}", filled(_row(cell, _COLUMNS), names)
+    yield "a cell of quotes", filled(b'""', header + b'"', b'"' + b',""' * (columns - 1) + b"\n")
+    yield "one row of commas", filled(b",", header, b"\n")
+    yield "one row of empty texts", filled(b'"",', header, b'""\n')
+    yield "digits, then a letter beyond ASCII", filled(_row(b"1", columns), header, _row("é".encode(), columns))
 
 
 def lines() -> Bodies:
     """Documents in lines."""
     for item in (b"{}", b"[]", b'""', b"1", b"[1]", b"null", b'{"a":1}', b"NaN", b""):
-        yield f"lines of {item.decode() or 'nothing'}", _lines_of(item)
-    yield "one line of empty lists", lambda size: b"[" + b"[]," * (size // 3) + b"[]]\n"
+        yield f"lines of {item.decode() or 'nothing'}", filled(item + b"\n")
+    yield "one line of empty lists", listed(b"[]", after=b"\n")
 
 
 def form_data(boundary: bytes, names: tuple[str, ...]) -> Bodies:
     """Parts of form data."""
-    end = b"--%b--\r\n" % boundary
+    end = b"\r\n--%b--\r\n" % boundary
 
-    def part(name: str, content: bytes, more: bytes = b"") -> bytes:
-        head = f'Content-Disposition: form-data; name="{name}"\r\n'.encode()
-        return b"--%b\r\n%b%b\r\n%b\r\n" % (boundary, head, more, content)
+    def head(name: str, more: bytes = b"") -> bytes:
+        return b'--%b\r\nContent-Disposition: form-data; name="%b"\r\n%b\r\n' % (boundary, name.encode(), more)
 
-    others = tuple(names)
-    yield "empty parts", lambda size: part("a", b"") * (size // len(part("a", b""))) + end
-    for name in others:
-        rest = b"".join(part(other, b"1") for other in others if other != name)
+    def part(name: str) -> bytes:
+        return head(name) + b"1\r\n"
+
+    yield "empty parts", filled(head("a") + b"\r\n", after=end[2:])
+    for name in names:
+        rest = b"".join(part(other) for other in names if other != name) + head(name)
         for text in (b"\0", b'"', b"\xff", b"a"):
-            yield (
-                f"a part of {text!r} at {name}",
-                lambda size, name=name, text=text, rest=rest: rest + part(name, text * size) + end,  # type: ignore[misc]
-            )
+            yield f"a part of {text!r} at {name}", filled(text, rest, end)
         for item in (b"{}", b"[]", b'""', b"1", b"[1]"):
-            yield (
-                f"a part of {item.decode()} at {name}",
-                lambda size, name=name, item=item, rest=rest: (  # type: ignore[misc]
-                    rest + part(name, b"[" + (item + b",") * (size // (len(item) + 1)) + item + b"]") + end
-                ),
-            )
-        yield (
-            f"parts of the name {name}",
-            lambda size, name=name: part(name, b"1") * (size // len(part(name, b"1"))) + end,  # type: ignore[misc]
-        )
-    yield "heads of parts", lambda size: part("x", b"1", b"a:\r\n" * (size // 4)) + end
-    yield "line ends", lambda size: part("x", b"\r\n" * (size // 2)) + end
-    yield "dashes", lambda size: part("x", b"\r\n--" * (size // 4)) + end
+            yield f"a part of {item.decode()} at {name}", listed(item, rest, end)
+        yield f"parts of the name {name}", filled(part(name), after=end[2:])
+    yield "heads of parts", lambda size: head("x", b"a:\r\n" * (size // 4)) + b"1" + end
+    yield "line ends", filled(b"\r\n", head("x"), end)
+    yield "dashes", filled(b"\r\n--", head("x"), end)
 
 
 def web_form(names: tuple[str, ...]) -> Bodies:
     """Fields of web forms."""
-    yield "ampersands", lambda size: b"&" * size
-    yield "empty fields", lambda size: b"=&" * (size // 2)
-    yield "fields of one name", lambda size: b"a=1&" * (size // 4)
+    yield "ampersands", filled(b"&")
+    yield "empty fields", filled(b"=&")
+    yield "fields of one name", filled(b"a=1&")
     yield "fields of many names", lambda size: b"&".join(b"%x=" % at for at in range(size // 7))
     for name in names:
         rest = "".join(f"&{other}=1" for other in names if other != name).encode()
         for text in (b"%00", b"%22", b"+", b"%", b"a"):
-            yield (
-                f"{text.decode()} at {name}",
-                lambda size, name=name, text=text, rest=rest: (  # type: ignore[misc]
-                    name.encode() + b"=" + text * (size // len(text)) + rest
-                ),
-            )
+            yield f"{text.decode()} at {name}", filled(text, name.encode() + b"=", rest)
         for item in (b"{}", b"[]", b'""', b"1", b"[1]", b"%31"):
-            yield (
-                f"elements {item.decode()} at {name}",
-                lambda size, name=name, item=item, rest=rest: (  # type: ignore[misc]
-                    name.encode() + b"=[" + (item + b",") * (size // (len(item) + 1)) + item + b"]" + rest
-                ),
-            )
+            yield f"elements {item.decode()} at {name}", listed(item, name.encode() + b"=", rest)
 
 
 def octets() -> Bodies:
     """Bytes as they are."""
     for text in (b"\0", b"\xff", b"a", b"1,", "é".encode()):
-        yield f"bytes {text!r}", lambda size, text=text: text * (size // len(text))  # type: ignore[misc]
+        yield f"bytes {text!r}", filled(text)

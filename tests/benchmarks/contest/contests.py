@@ -190,10 +190,7 @@ PAIRS = (
             Side(DIRECT, UMBRIDGE, reference("umbridge")),
         ),
         ((10, 1), (10, 16)),
-        (
-            (10, 1, Target("FastAPI + pydantic + httpx", 0.25)),
-            (10, 16, Target("FastAPI + pydantic + httpx", 0.12)),
-        ),
+        ((10, 1, Target("FastAPI + pydantic + httpx", 0.25)), (10, 16, Target("FastAPI + pydantic + httpx", 0.12))),
     ),
     Pair(
         "V2 REST served",
@@ -211,10 +208,7 @@ PAIRS = (
     ),
     Pair(
         "V2 binary REST to V2 gRPC",
-        (
-            Side(GATEWAY, V2_BINARY, Gateway("v2-rest", "v2-grpc")),
-            Side(DIRECT, V2_GRPC, direct("v2-grpc")),
-        ),
+        (Side(GATEWAY, V2_BINARY, Gateway("v2-rest", "v2-grpc")), Side(DIRECT, V2_GRPC, direct("v2-grpc"))),
         ((MIB_64, 1),),
         ((MIB_64, 1, Target(DIRECT, 2.0, WALL)),),
     ),

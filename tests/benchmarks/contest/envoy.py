@@ -58,10 +58,7 @@ def by_path(port: int, clusters: Mapping[str, str], paths: Mapping[str, tuple[st
         }
         for path, (cluster, there) in paths.items()
     }
-    header = {
-        "@type": "type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput",
-        "header_name": ":path",
-    }
+    header = {"@type": "type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput", "header_name": ":path"}
     tree = {"input": {"name": "path", "typed_config": header}, "exact_match_map": {"map": actions}}
     matcher = {"matcher": {"matcher_tree": tree}}
     return _document(port, "HTTP1", [], matcher, [_cluster(name, address) for name, address in clusters.items()])

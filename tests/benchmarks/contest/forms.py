@@ -13,7 +13,6 @@ import orjson
 from numpy.typing import NDArray
 
 from gateway.protocols.v2.grpc import schema
-from tests.benchmarks import wire
 
 Numbers = NDArray[np.floating[Any]]
 
@@ -27,6 +26,8 @@ HEAD = (
     "Content-Length: {length}\r\n"
     "\r\n"
 )
+REQUESTS_FIELDS = "Accept-Encoding: gzip, deflate\r\nConnection: keep-alive\r\n"
+"""What `requests` sends too."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Form:
     """Of the body of a reply."""
     method: str = ""
     """Of gRPC."""
+    framed: bool = False
+    """The request is a frame of baidu_std, and so are the replies."""
     doubles: bool = False
     pool: int = 16
     """Random payloads that are sent in turns."""
@@ -99,12 +102,7 @@ def _read_v2_rest(body: bytes) -> Numbers:
 
 
 def _transcoded(address: str, model: str, given: Numbers) -> bytes:
-    tensor = {
-        "name": "input0",
-        "datatype": "FP32",
-        "shape": [1, len(given)],
-        "contents": {"fp32_contents": given},
-    }
+    tensor = {"name": "input0", "datatype": "FP32", "shape": [1, len(given)], "contents": {"fp32_contents": given}}
     return http(schema.MODEL_INFER, address, _json({"model_name": model, "inputs": [tensor]}))
 
 
@@ -155,11 +153,16 @@ def _read_v2_binary(body: bytes) -> Numbers:
     return _of_bytes(body[end:], output["datatype"])
 
 
-def _of_wire(form: wire.Form) -> Form:
-    def write(address: str, _model: str, given: Numbers) -> bytes:
-        return form.request(address, given.tolist()).encode()
+def of_python(path: str, document: Callable[[str, list[float]], object], answer: Callable[..., Any]) -> Form:
+    """JSON as Python's `json` writes it, sent by `requests`: as clients of UM-Bridge and many others do."""
 
-    return Form("UM-Bridge", write, lambda body: np.array(form.read(body.decode())), doubles=True)
+    def write(address: str, model: str, given: Numbers) -> bytes:
+        body = json.dumps(document(model, given.tolist())).encode()
+        return http(
+            path.format(model=model), address, body, "Accept-Encoding: gzip, deflate\r\nConnection: keep-alive\r\n"
+        )
+
+    return Form(path.replace("/", " "), write, lambda body: np.array(answer(json.loads(body))), doubles=True)
 
 
 V2_REST = Form("V2 REST", _v2_rest, _read_v2_rest)
@@ -170,4 +173,8 @@ V2_BINARY = Form("V2 REST, binary tensors", _v2_binary, _read_v2_binary)
 TRANSCODED = Form("JSON of the transcoder", _transcoded, _read_transcoded)
 V2_GRPC = Form("V2 gRPC", _v2_grpc, _read_v2_grpc, schema.MODEL_INFER)
 V2_GRPC_DOUBLES = Form("V2 gRPC", _v2_grpc, _read_v2_grpc, schema.MODEL_INFER, doubles=True)
-UMBRIDGE = _of_wire(wire.UMBRIDGE)
+UMBRIDGE = of_python(
+    "/Evaluate",
+    lambda model, numbers: {"name": model, "input": [numbers], "config": {}},
+    lambda reply: reply["output"][0],
+)

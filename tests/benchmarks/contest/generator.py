@@ -23,26 +23,20 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 import uvloop
 
 from gateway.tools.bench.clock import real_clock
-from tests.benchmarks.contest.http2 import (
-    DATA,
-    END_STREAM,
-    PREFACE,
-    Connection,
-    fields,
-    frame,
-    message,
-    request_head,
-)
+from tests.benchmarks.contest.http2 import DATA, END_STREAM, PREFACE, Connection, fields, frame, message, request_head
 
 GRACE = 60.0
 """Seconds after the end of a load in which the last reply must arrive."""
+FRAME_HEADER = 12
 STREAMS = 64
 """In flight on one connection of gRPC."""
+
+Kind = TypeVar("Kind", bound=asyncio.BaseProtocol)
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
@@ -57,6 +51,10 @@ class Load:
     seconds: float
     method: str = ""
     """Of gRPC: `/package.Service/Method`."""
+    framed: bool = False
+    """Requests are frames of baidu_std, and so are the replies."""
+    reconnects: bool = False
+    """A new connection for every request."""
     rate: float = 0.0
     """Requests per second; 0 without a pause."""
     warm_up: int = 0
@@ -93,8 +91,10 @@ class Channel(Protocol):
 class Http(asyncio.Protocol):
     """One connection of HTTP/1.1."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, channel: Channel | None = None) -> None:
+        """`channel` is what has a new connection for every request."""
         self._run = run
+        self._channel = channel
         self.due = 0.0
         self._index = -1
         self._parts: list[bytes] = []
@@ -114,25 +114,62 @@ class Http(asyncio.Protocol):
         else:
             if self._parts:
                 data = b"".join((*self._parts, data))
-            end = data.find(b"\r\n\r\n")
-            if end < 0:
+            begin = self._body(data)
+            if begin < 0:
                 self._parts = [data]
                 return
-            length = _LENGTH.search(data, 0, end + 2)
-            if not data.startswith(b"HTTP/1.1 200 ") or length is None:
-                self._run.fail(f"expected a 200 with a Content-Length, got {data[:500]!r}")
-                return
-            self._length = int(length[1])
-            self._missing = self._length - (len(data) - end - 4)
-            self._parts = [data[end + 4 :]]
+            self._missing = self._length - (len(data) - begin)
+            self._parts = [data[begin:]]
         if self._missing <= 0:
             parts, self._parts, self._missing = self._parts, [], -1
             index, self._index = self._index, -1
-            self._run.answered(self, index, self._length, parts)
+            if self._channel:
+                self._transport.close()
+            self._run.answered(self._channel or self, index, self._length, parts)
+
+    def _body(self, data: bytes) -> int:
+        """Where the body begins; negative until that is there. Sets the body's length."""
+        end = data.find(b"\r\n\r\n")
+        if end >= 0:
+            length = _LENGTH.search(data, 0, end + 2)
+            if not data.startswith(b"HTTP/1.1 200 ") or length is None:
+                self._run.fail(f"expected a 200 with a Content-Length, got {data[:500]!r}")
+                return -1
+            self._length = int(length[1])
+        return end + 4 if end >= 0 else -1
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._index >= 0:
             self._run.fail(f"connection lost, {error or 'closed by the server'}")
+
+
+class Brpc(Http):
+    """One connection of baidu_std."""
+
+    def _body(self, data: bytes) -> int:
+        if len(data) < FRAME_HEADER:
+            return -1
+        self._length = FRAME_HEADER + int.from_bytes(data[4:8])
+        return 0
+
+
+class Reconnecting:
+    """A new connection for every request."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.due = 0.0
+
+    def send(self, index: int) -> None:
+        self._task = asyncio.ensure_future(self._send(index))
+
+    async def _send(self, index: int) -> None:
+        try:
+            _, http = await self._run.connect(lambda: Http(self._run, self))
+        except OSError as error:
+            self._run.fail(str(error))
+        else:
+            http.send(index)
 
 
 class Stream:
@@ -207,18 +244,23 @@ class Run:
         self._next = 0.0
 
     async def prepare(self) -> None:
-        host, port = self.load.address.rsplit(":", 1)
         if self.load.method:
             for first in range(0, self.load.in_flight, STREAMS):
-                _, grpc = await self._loop.create_connection(lambda: Grpc(self), host, int(port))
+                _, grpc = await self.connect(lambda: Grpc(self))
                 self._transports.append(grpc.transport)
                 self._channels += [Stream(grpc) for _ in range(min(STREAMS, self.load.in_flight - first))]
+        elif self.load.reconnects:
+            self._channels += [Reconnecting(self) for _ in range(self.load.in_flight)]
         else:
             for _ in range(self.load.in_flight):
-                transport, http = await self._loop.create_connection(lambda: Http(self), host, int(port))
+                transport, http = await self.connect(lambda: (Brpc if self.load.framed else Http)(self))
                 self._transports.append(transport)
                 self._channels.append(http)
         await self._without_rate(count=max(self.load.warm_up, 1))
+
+    async def connect(self, protocol: Callable[[], Kind]) -> tuple[asyncio.Transport, Kind]:
+        host, port = self.load.address.rsplit(":", 1)
+        return await self._loop.create_connection(protocol, host, int(port))
 
     async def measure(self) -> Result:
         self._latencies = []

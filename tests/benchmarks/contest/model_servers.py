@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.benchmarks import models
+from tests.benchmarks import models, servers
 from tests.benchmarks.contest.sides import Started, peer
-from tests.benchmarks.servers import ADAPTERS, VECTORS, Server
+from tests.benchmarks.servers import Server, reference_server
 from tests.interop.processes import answers, free_port, triton_command, triton_environment
 from tests.interop.servers.triton_models import repository
-from tests.peers.build import ROOT
 
 ENVIRONMENTS = Path(__file__).resolve().parents[1] / "environments"
 """What runs in the environments of the peers."""
@@ -25,32 +23,26 @@ def reference(protocol: str) -> Start:
     """`gateway reference` with the vectors of `tests.benchmarks.models`."""
 
     def start(started: Started) -> Server:
-        name = f"reference {protocol}"
-        address = f"127.0.0.1:{free_port()}"
-        named = [word for model in VECTORS for word in ("--model", model)]
-        command = [sys.executable, "-m", "gateway", "reference", "--protocol", protocol, "--bind", address, *named]
-        return started.server(name, lambda: started.run(name, command, address, PYTHONPATH=str(ROOT)))
+        return started.server(
+            f"reference {protocol}", lambda: reference_server(protocol, started.folder, started.stack)
+        )
 
     return start
 
 
 def umbridge_adapter(started: Started) -> Server:
     """umbridge.Model and tritonclient.grpc, before `gateway reference`."""
-    python = peer("adapters") / "bin" / "python"
-    address = f"127.0.0.1:{free_port()}"
-    script = str(ADAPTERS / "umbridge_to_grpc.py")
-    command = [str(python), script, address.rpartition(":")[2], reference("v2-grpc")(started).address]
-    return started.run("umbridge_to_grpc", command, address, lambda: answers(f"http://{address}/Info"))
+    peer("adapters")
+    return servers.umbridge_adapter(
+        "umbridge_to_grpc", reference("v2-grpc")(started).address, started.folder, started.stack
+    )
 
 
 def v2_adapter(started: Started) -> Server:
-    """FastAPI, pydantic and httpx, before `gateway reference`; without the line per request that uvicorn prints."""
-    python = peer("adapters") / "bin" / "python"
-    port = free_port()
-    where = ["--app-dir", str(ADAPTERS), "--host", "127.0.0.1", "--port", str(port), "--no-access-log"]
-    command = [str(python), "-m", "uvicorn", "v2_to_umbridge:app", *where]
+    """FastAPI, pydantic and httpx, before `gateway reference`."""
+    peer("adapters")
     backend = f"http://{reference('umbridge')(started).address}"
-    return started.run("v2_to_umbridge", command, f"127.0.0.1:{port}", UMBRIDGE=backend)
+    return servers.fastapi_adapter("v2_to_umbridge", started.folder, started.stack, UMBRIDGE=backend)
 
 
 def mlserver(started: Started) -> Server:
@@ -59,14 +51,8 @@ def mlserver(started: Started) -> Server:
     http, folder = free_port(), started.folder / "mlserver-models"
     folder.mkdir()
     shutil.copy(ENVIRONMENTS / "mlserver_vectors.py", folder)
-    settings = {
-        "host": "127.0.0.1",
-        "http_port": http,
-        "grpc_port": free_port(),
-        "metrics_endpoint": None,
-        "debug": False,
-        "parallel_workers": 0,
-    }
+    ports = {"host": "127.0.0.1", "http_port": http, "grpc_port": free_port()}
+    settings = {**ports, "metrics_endpoint": None, "debug": False, "parallel_workers": 0}
     (folder / "settings.json").write_text(json.dumps(settings))
     for name in models.NAMES:
         home = folder / name
@@ -90,12 +76,8 @@ def triton(protocol: str) -> Start:
     def start(started: Started) -> Server:
         home, http, grpc = peer("triton"), free_port(), free_port()
         folder = started.folder / "triton-models"
-        model = repository.Model(
-            "vector_10",
-            "identity",
-            (repository.Port("input0", "FP32", (-1, -1)),),
-            (repository.Port("output0", "FP32", (-1, -1)),),
-        )
+        input0, output0 = (repository.Port(name, "FP32", (-1, -1)) for name in ("input0", "output0"))
+        model = repository.Model("vector_10", "identity", (input0,), (output0,))
         code = folder / model.name / "1"
         code.mkdir(parents=True)
         shutil.copy(repository.HERE / model.code, code / "model.py")

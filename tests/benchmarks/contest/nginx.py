@@ -10,7 +10,8 @@ worker_processes 1;
 daemon off;
 pid {folder}/pid;
 error_log {folder}/errors warn;
-events {{ worker_connections 4096; }}
+worker_rlimit_nofile {files};
+events {{ worker_connections {connections}; }}
 http {{
   access_log off;
   keepalive_requests 1000000000;
@@ -35,11 +36,15 @@ http {{
 _UPSTREAM = "  upstream {name} {{ server {address}; keepalive 512; keepalive_requests 1000000000; }}"
 
 
-def nginx_config(folder: Path, listen: str, upstreams: Mapping[str, str], locations: Mapping[str, str]) -> str:
+def nginx_config(
+    folder: Path, listen: str, upstreams: Mapping[str, str], locations: Mapping[str, str], connections: int = 4096
+) -> str:
     """A server at `listen`; `upstreams` are addresses by name, `locations` say where the paths that they match go."""
     return _CONFIG.format(
         folder=folder,
         listen=listen,
+        files=2 * connections,
+        connections=connections,
         upstreams="\n".join(_UPSTREAM.format(name=name, address=address) for name, address in upstreams.items()),
         locations="\n".join(f"    location {match} {{ {passed}; }}" for match, passed in locations.items()),
     )

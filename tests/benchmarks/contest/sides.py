@@ -55,12 +55,7 @@ class Started:
         return self._servers[name]
 
     def run(
-        self,
-        name: str,
-        command: list[str],
-        address: str,
-        ready: Callable[[], bool] | None = None,
-        **environment: str,
+        self, name: str, command: list[str], address: str, ready: Callable[[], bool] | None = None, **environment: str
     ) -> Server:
         """A process that is `ready`, by default when it accepts connections."""
         process = Process(command, self.folder / name, clean_environment(**environment))
@@ -155,7 +150,7 @@ def envoy_as(kind: str) -> Callable[[Started], Server]:
     return start
 
 
-def start_envoy(started: Started, folder: Path, port: int, config: str) -> Server:
+def start_envoy(started: Started, folder: Path, port: int, config: str, threads: int = 1) -> Server:
     """Raises:
     MissingError: it is not there.
     """
@@ -163,7 +158,7 @@ def start_envoy(started: Started, folder: Path, port: int, config: str) -> Serve
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "envoy.json"
     file.write_text(config)
-    where = ["-c", str(file), "--concurrency", "1", "--disable-hot-restart", "-l", "warn"]
+    where = ["-c", str(file), "--concurrency", str(threads), "--disable-hot-restart", "-l", "warn"]
     return started.run(folder.name, [str(program), *where], f"127.0.0.1:{port}")
 
 

@@ -17,15 +17,19 @@ for _, name in ipairs({%s}) do
   requests[#requests + 1] = file:read("*a")
   file:close()
 end
-request = function()
-  next = next %% #requests + 1
-  return requests[next]
+if #requests == 1 then  -- without a function that is called for each request
+  wrk.init = function() wrk.request = function() return requests[1] end end
+else
+  request = function()
+    next = next %% #requests + 1
+    return requests[next]
+  end
 end
 done = function(summary, latency)
   local bad = summary.errors.connect + summary.errors.read + summary.errors.write + summary.errors.status
     + summary.errors.timeout
-  io.write(string.format('\\n{"answered": %%d, "seconds": %%.6f, "bad": %%d, "latencies": {"p50": %%d}}\\n',
-    summary.requests, summary.duration / 1e6, bad, latency:percentile(50)))
+  io.write(string.format('\\n{"answered": %%d, "seconds": %%.6f, "bad": %%d, "latencies": {"p50": %%d, "p99": %%d}}\\n',
+    summary.requests, summary.duration / 1e6, bad, latency:percentile(50), latency:percentile(99)))
 end
 """
 
@@ -38,14 +42,14 @@ def program() -> str | None:
     return shutil.which("wrk")
 
 
-def run(wrk: str, load: Load, folder: Path) -> Result:
+def run(wrk: str, load: Load, folder: Path, threads: int = 1) -> Result:
     """Raises:
     WrkError: a request failed.
     """
     script = folder / "requests.lua"
     script.write_text(SCRIPT % ", ".join(f'"{name}"' for name in load.requests))
     seconds = max(1, round(load.seconds))
-    where = ["-t1", f"-c{load.in_flight}", f"-d{seconds}s", "--timeout", "60s", "-s", str(script)]
+    where = [f"-t{threads}", f"-c{load.in_flight}", f"-d{seconds}s", "--timeout", "60s", "-s", str(script)]
     done = subprocess.run([wrk, *where, f"http://{load.address}/"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise WrkError(done.stderr + done.stdout)

@@ -5,16 +5,11 @@ of servers with thousands of models costs."""
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 from tests.benchmarks.growth import costs, placement, stalls, tensors
-
-
-class Shown(Protocol):
-    def shown(self) -> str: ...
+from tests.benchmarks.table import Shown, show
 
 
 def main() -> None:
@@ -32,10 +27,7 @@ def main() -> None:
     }
     for name, (heading, measure) in tables.items():
         if options.only in (None, name):
-            print(f"\n{heading}", flush=True)
-            with tempfile.TemporaryDirectory() as folder:
-                for each in measure(Path(folder)):
-                    print(each.shown(), flush=True)
+            show(heading, measure)
 
 
 if __name__ == "__main__":

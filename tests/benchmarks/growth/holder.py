@@ -1,6 +1,7 @@
-"""`python -m tests.benchmarks.growth.holder HOST:PORT COUNT [FILE]`: so many connections, kept open, a process of its
-own. Each sends the request in FILE first and reads its reply. It prints a line once all are there, and leaves with its
-standard input; then it prints how many were closed meanwhile."""
+"""`python -m tests.benchmarks.growth.holder HOST:PORT COUNT SLOW [FILE]`: so many connections, kept open, a process of
+its own. Each sends the request in FILE first and reads its reply; SLOW of them begin a request then, and send a byte a
+second. It prints a line once all are there, and leaves with its standard input; then it prints how many were closed
+meanwhile."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import uvloop
 
+from tests.attacks.clients import post
 from tests.peers.build import ROOT
 
 BATCH = 200
@@ -21,9 +23,9 @@ BATCH = 200
 
 
 @contextmanager
-def held(address: str, count: int, request: Path | None = None) -> Iterator[None]:
+def held(address: str, count: int, request: Path | None = None, slow: int = 0) -> Iterator[None]:
     """Raises AssertionError if a connection is not answered, or is closed before the end."""
-    command = [sys.executable, "-m", "tests.benchmarks.growth.holder", address, str(count)]
+    command = [sys.executable, "-m", "tests.benchmarks.growth.holder", address, str(count), str(slow)]
     if request is not None:
         command.append(str(request))
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
@@ -49,7 +51,14 @@ class Member(asyncio.Protocol):
         Member.closed += 1
 
 
-async def _hold(address: str, count: int, request: bytes) -> None:
+_BEGUN = (
+    b"POST /v2/models/identity/infer HTTP/1.1\r\nHost: a\r\nX: ",
+    post("/v2/models/identity/infer", bytes(1000))[:-1000],
+)
+"""What slow connections have sent, in turns: the beginning of a head, and a head whose body is still to come."""
+
+
+async def _hold(address: str, count: int, slow: int, request: bytes) -> None:
     host, port = address.split(":")
     loop, left = asyncio.get_running_loop(), asyncio.Event()
 
@@ -63,8 +72,17 @@ async def _hold(address: str, count: int, request: bytes) -> None:
     members: list[asyncio.Transport] = []
     while len(members) < count:
         members += await asyncio.gather(*(connect() for _ in range(min(BATCH, count - len(members)))))
+    for at, member in enumerate(members[:slow]):
+        member.write(_BEGUN[at % 2])
     loop.add_reader(sys.stdin.fileno(), left.set)
     print("ready", flush=True)
+    begun, sent = loop.time(), 0
+    while slow and not left.is_set():
+        # Each sends one byte a second; clients that know nothing of each other do not send at the same time.
+        while sent < (loop.time() - begun) * slow:
+            members[sent % slow].write(b"x")
+            sent += 1
+        await asyncio.sleep(1 / slow)
     await left.wait()
     print(f"closed: {Member.closed}", flush=True)
 
@@ -72,8 +90,8 @@ async def _hold(address: str, count: int, request: bytes) -> None:
 def main() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    address, count, *files = sys.argv[1:]
-    uvloop.run(_hold(address, int(count), Path(files[0]).read_bytes() if files else b""))
+    address, count, slow, *files = sys.argv[1:]
+    uvloop.run(_hold(address, int(count), int(slow), Path(files[0]).read_bytes() if files else b""))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The longest stall of the loop while messages of 64 MiB of JSON pass, by their content."""
+"""The longest stall of the loop while messages of 64 MiB of JSON pass, by their content, and large ones of TCP."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from gateway.core.datatypes import Datatype
+from gateway.core.tensors import Tensor
 from tests.attacks.attacked import MIB, Attacked, attacked, reference
-from tests.attacks.clients import Http, infer, post
+from tests.attacks.clients import Brpc, Connection, Http, Mip, infer, message, post
 
 SIZE = 64 * MIB - 4096
 """Bytes of a document, with which its head and some blanks stay within the default limit."""
@@ -54,6 +56,7 @@ class Row:
     name: str
     request: Callable[[], bytes]
     listener: str = "http"
+    connect: Callable[[tuple[str, int]], Connection] = Http
 
 
 def measure(folder: Path, wanted: str = "") -> Iterator[Stall]:
@@ -61,13 +64,7 @@ def measure(folder: Path, wanted: str = "") -> Iterator[Stall]:
     with (
         reference(folder / "grpc") as grpc,
         reference(folder / "rest", "v2-rest") as rest,
-        attacked(
-            folder / "gateway",
-            grpc,
-            backends=BACKENDS.format(rest=rest),
-            routes=ROUTES,
-            listener=V1,
-        ) as gateway,
+        attacked(folder / "gateway", grpc, backends=BACKENDS.format(rest=rest), routes=ROUTES, listener=V1) as gateway,
     ):
         for row in ROWS:
             if wanted in row.name:
@@ -76,18 +73,19 @@ def measure(folder: Path, wanted: str = "") -> Iterator[Stall]:
 
 def _measured(gateway: Attacked, row: Row) -> Stall:
     request = row.request()
-    found = [_once(gateway, row.listener, request) for _ in range(TRIES)]
+    found = [_once(gateway, row, request) for _ in range(TRIES)]
     stall, wall, cpu = map(min, zip(*found, strict=True))
     return Stall(row.name, len(request), stall, wall, cpu)
 
 
-def _once(gateway: Attacked, listener: str, request: bytes) -> tuple[float, float, float]:
-    with Http(gateway.address(listener)) as connection:
+def _once(gateway: Attacked, row: Row, request: bytes) -> tuple[float, float, float]:
+    with row.connect(gateway.address(row.listener)) as connection:
         gateway.look()
         before = gateway.cpu
         reply = connection.call(request)
         cpu, seen = gateway.cpu - before, gateway.look()
-    assert reply.startswith(b"HTTP/1.1 200 "), reply[:500]
+    if row.connect is Http:
+        assert reply.startswith(b"HTTP/1.1 200 "), reply[:500]
     return seen.stall, seen.wall, cpu
 
 
@@ -173,6 +171,11 @@ def _binary(datatype: str, size: int, element: bytes) -> bytes:
     return infer("identity", element * count, datatype, [count])
 
 
+def _message(protocol: str, shape: tuple[int, ...]) -> bytes:
+    numbers = np.random.default_rng(1).standard_normal(shape[-1]).astype("<f4").tobytes()
+    return message(protocol, "identity", Tensor("x", Datatype.FP32, shape, numbers))
+
+
 def _numbers(count: int) -> bytes:
     return infer("identity", np.random.default_rng(1).standard_normal(count).tobytes(), "FP64", [count])
 
@@ -200,4 +203,6 @@ ROWS = (
     Row("grps, rows of 1,000 floats with a NaN each", _grps_nan),
     Row("grps, integers in quotes", lambda: _gtensors("DT_INT64", "flat_int64", b'"1234567890123456789"')),
     Row("grps, short strings", lambda: _gtensors("DT_STRING", "flat_string", b'"abcdef"', SIZE * 5 // 6)),
+    Row("grps BRPC, 10 million FP32", lambda: _message("grps-brpc", (10**7,)), "brpc", Brpc),
+    Row("MIP, 2 million FP32 in JSON", lambda: _message("mip", (1, 2 * 10**6)), "mip", Mip),
 )

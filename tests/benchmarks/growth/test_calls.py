@@ -67,16 +67,15 @@ def alone(server: str) -> tuple[int, int]:
     return calls(server, 1, 1, 0)
 
 
-def test_a_request_takes_as_many_calls_with_many_routes(server: str, alone: tuple[int, int]) -> None:
-    assert calls(server, ROUTES, 1, ROUTES - 1) == alone
-
-
-def test_a_request_takes_as_many_calls_with_many_backends(server: str, alone: tuple[int, int]) -> None:
-    assert calls(server, ROUTES, BACKENDS, ROUTES - 1) == alone
-
-
-def test_a_request_takes_as_many_calls_beside_idle_connections(server: str, alone: tuple[int, int]) -> None:
-    assert calls(server, 1, 1, 0, IDLE) == alone
+@pytest.mark.parametrize(
+    ("routes", "backends", "idle"),
+    [(ROUTES, 1, 0), (ROUTES, BACKENDS, 0), (1, 1, IDLE)],
+    ids=["routes", "backends", "idle-connections"],
+)
+def test_a_request_takes_as_many_calls_beside_many(
+    server: str, alone: tuple[int, int], routes: int, backends: int, idle: int
+) -> None:
+    assert calls(server, routes, backends, routes - 1, idle) == alone
 
 
 def test_hundreds_of_requests_in_flight_begin_no_collection_of_garbage(server: str) -> None:

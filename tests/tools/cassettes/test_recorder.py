@@ -12,6 +12,7 @@ from gateway.client import AsyncClient, ClientError
 from gateway.core.errors import GatewayError, Status
 from gateway.core.operations import Operation
 from gateway.core.requests import Response
+from gateway.runtime.app import Gateway
 from gateway.tools.cassettes.files import CassetteFile
 from gateway.tools.cassettes.recorder import Bounds
 from tests.cli.commands import gateway as command
@@ -45,9 +46,8 @@ async def test_derivatives_and_errors_of_models_are_recorded_and_questions_and_s
             await client.gradient("posterior", [0.5, -0.25], sens=[1.0])
         async with AsyncClient(at(gateway, "v2-rest")) as client:
             await client.signature("posterior")
-        url = f"http://{gateway.state.listeners['v2-rest'].address}{PATH.replace('posterior', 'none')}"
-        async with httpx.AsyncClient() as http:
-            assert (await http.post(url, json=BODY)).status_code == 404
+        async with http(gateway) as other:
+            assert (await other.post(PATH.replace("posterior", "none"), json=BODY)).status_code == 404
         async with AsyncClient(at(gateway, "v2-grpc")) as client:
             assert [each async for each in client.stream("count", n=np.array([2], "i4"))]
     derivative, error = entries(tmp_path)
@@ -109,8 +109,12 @@ async def test_other_headers_and_parameters_of_the_query_are_left_out(tmp_path: 
     assert b"s3cret" not in (tmp_path / FILE).read_bytes()
 
 
-async def infer(client: httpx.AsyncClient, model: str = "posterior") -> None:
-    reply = await client.post(PATH.replace("posterior", model), json=BODY)
+def http(gateway: Gateway) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['v2-rest'].address}")
+
+
+async def infer(client: httpx.AsyncClient) -> None:
+    reply = await client.post(PATH, json=BODY)
     assert reply.status_code == 200, reply.text
 
 
@@ -128,10 +132,7 @@ async def infer(client: httpx.AsyncClient, model: str = "posterior") -> None:
 async def test_what_is_recorded_is_bounded_and_serving_goes_on(
     tmp_path: Path, bounds: Bounds, models: list[str]
 ) -> None:
-    async with (
-        recorded(tmp_path, "", bounds) as (gateway, _),
-        httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['v2-rest'].address}") as client,
-    ):
+    async with recorded(tmp_path, "", bounds) as (gateway, _), http(gateway) as client:
         for _ in range(3):
             await infer(client)
     assert [each.request.model for each in entries(tmp_path)] == models
@@ -142,10 +143,7 @@ async def test_what_is_recorded_is_bounded_and_serving_goes_on(
 async def test_a_reload_goes_on_recording_and_a_second_run_appends(tmp_path: Path) -> None:
     for _ in range(2):
         text = configuration()
-        async with (
-            recorded(tmp_path, text) as (gateway, _),
-            httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['v2-rest'].address}") as client,
-        ):
+        async with recorded(tmp_path, text) as (gateway, _), http(gateway) as client:
             await infer(client)
             await gateway.reload(config_of(f"{text}drain: {{timeout: 3}}"))
             await infer(client)
@@ -153,10 +151,7 @@ async def test_a_reload_goes_on_recording_and_a_second_run_appends(tmp_path: Pat
 
 
 async def test_many_clients_at_once_are_all_recorded(tmp_path: Path) -> None:
-    async with (
-        recorded(tmp_path) as (gateway, _),
-        httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['v2-rest'].address}") as client,
-    ):
+    async with recorded(tmp_path) as (gateway, _), http(gateway) as client:
         await asyncio.gather(*(infer(client) for _ in range(50)))
     assert len(entries(tmp_path)) == 50
 

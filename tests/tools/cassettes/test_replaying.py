@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from gateway.assembly.registry import protocols
-from gateway.client import AsyncClient
 from gateway.core.errors import invalid_input
 from gateway.core.frozen import replace
 from gateway.core.requests import Response
@@ -22,9 +21,9 @@ from gateway.tools.cassettes.files import CassetteFile
 from gateway.tools.cassettes.replaying import NoConnection, Settings
 from tests.interop.processes import free_port
 from tests.running_gateway import reference
-from tests.tools.cassettes.recording import FILE, WIRE_FORMS, at, entries, recorded, replayed
+from tests.tools.cassettes.recording import FILE, WIRE_FORMS, entries, replayed
+from tests.tools.cassettes.recordings.record import record
 
-THETA = np.array([[0.5, -0.25]])
 BY_NUMBER = {"theta": "input0", "logdensity": "output0"}
 RENAMED = {"graphpipe": {"logdensity": "output0"}, "mip": BY_NUMBER, "umbridge": BY_NUMBER}
 """What servers whose protocol has no names call the tensors of `posterior`."""
@@ -32,18 +31,8 @@ RENAMED = {"graphpipe": {"logdensity": "output0"}, "mip": BY_NUMBER, "umbridge":
 
 @pytest.fixture(scope="module")
 def cassette(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One inference of each wire form, and a gradient of UM-Bridge."""
     folder = tmp_path_factory.mktemp("cassette")
-
-    async def record() -> None:
-        async with recorded(folder) as (gateway, _):
-            for protocol in WIRE_FORMS:
-                async with AsyncClient(at(gateway, protocol)) as client:
-                    await client.infer("posterior", THETA)
-                    if protocol == "umbridge":
-                        await client.gradient("posterior", [0.5, -0.25], sens=[1.0])
-
-    asyncio.run(record())
+    asyncio.run(record(folder, WIRE_FORMS))
     return folder / FILE
 
 

@@ -126,10 +126,7 @@ async def test_a_graphpipe_url_with_a_path_is_one_models() -> None:
 async def test_a_gateway_in_front_of_another_protocol_passes(back: str) -> None:
     text = GATEWAY.replace("BACK", back).replace("ADDRESS", ("http://" if back == "umbridge" else "") + "SERVER")
     found = {}
-    async with (
-        reference(back, "posterior") as server,
-        running_gateway(text.replace("SERVER", server)) as gateway,
-    ):
+    async with reference(back, "posterior") as server, running_gateway(text.replace("SERVER", server)) as gateway:
         for protocol in MODULES:
             place = str(gateway.state.listeners[LISTENERS.get(protocol, "http")].address)
             outcomes, _ = await checked(protocol, place, options(protocol, "posterior"))

@@ -20,12 +20,16 @@ from tests.test_other_servers import ModelServer, serving
 HEAD = 'listeners: [{name: a, bind: "127.0.0.1:8080", protocols: [v2-rest]}]\n'
 
 
+async def checked(text: str) -> Live:
+    return await check_live(config_of(text), protocols(), 10)
+
+
 async def live(backend: str, *models: str, route: str, listeners: str = HEAD, more: str = "") -> Live:
     async with reference(backend, *models) as bound:
         text = (
             f"{listeners}backends: {{b: {{protocol: {backend}, endpoints: ['{bound}']{more}}}}}\nroutes:\n  - {route}\n"
         )
-        return await check_live(config_of(text), protocols(), 10)
+        return await checked(text)
 
 
 def signature(inputs: str, outputs: str = "{name: y, datatype: FP64, shape: [-1, -1]}") -> str:
@@ -115,7 +119,7 @@ async def test_batches_that_gather_cannot_make_are_a_warning(most: int, keys: st
     async with server_with_a_batch_size(most) as bound:
         backend = f"protocol: v2-rest, flavor: triton, endpoints: ['{bound}'], policies: [{{gather: {{{keys}}}}}]"
         text = f"{HEAD}backends: {{b: {{{backend}}}}}\nroutes: [{{match: {{model: double}}, backend: b}}]"
-        found = await check_live(config_of(text), protocols(), 10)
+        found = await checked(text)
     assert not found.errors
     texts = [each.message for each in found.warnings]
     assert len(texts) == bool(warning)
@@ -148,7 +152,7 @@ async def test_a_server_that_describes_nothing_is_a_warning_unless_the_route_dec
     route = f"{{match: {{model: double}}, backend: b{declared}}}"
     text = f"{HEAD}backends: {{b: {{protocol: v1-rest, endpoints: ['127.0.0.1:{port}']}}}}\nroutes: [{route}]"
     async with serving(ModelServer({}, {"predictions": [[2.0]]}), port):
-        found = await check_live(config_of(text), protocols(), 10)
+        found = await checked(text)
     assert not found.errors
     assert [each.result for each in found.rows] == [result]
     assert all("cannot confirm that it speaks v1-rest" in each.message for each in found.warnings)
@@ -160,7 +164,7 @@ async def test_an_endpoint_that_is_gone_is_an_error_at_its_address() -> None:
     text = (
         f"{HEAD}backends: {{b: {{protocol: v2-rest, endpoints: ['{bound}']}}}}\nroutes: [{{match: {{}}, backend: b}}]"
     )
-    found = await check_live(config_of(text), protocols(), 10)
+    found = await checked(text)
     assert [each.location for each in found.errors] == [("backends", "b", "endpoints", 0, "address")]
 
 
@@ -259,6 +263,6 @@ routes:
   - {{match: {{model: posterior}}, backend: own}}
   - {{match: {{model: "*"}}, backend: other}}
 """
-    found = await check_live(config_of(text), protocols(), 10)
+    found = await checked(text)
     assert [(each.backend, each.result) for each in found.rows] == [("own", OK), ("other", ERROR)]
     assert "connection refused" in found.errors[0].message

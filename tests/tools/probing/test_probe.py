@@ -14,7 +14,7 @@ from gateway.assembly.reference import serve_reference
 from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.client import Tls
-from gateway.config import loads_with_warnings, reference_config
+from gateway.config import Config, loads_with_warnings, reference_config
 from gateway.tools.probing.asking import ProbeReply, ServerAccess
 from gateway.tools.probing.probe import Probed, ProbeVerdict, probe
 from gateway.tools.probing.stanza import WrittenBackend, WrittenListener, backend_name, configuration
@@ -91,18 +91,21 @@ async def test_a_bundled_server_is_recognised_over_its_wire_form_alone(protocol:
         assert [spec.shape for spec in signature.inputs] == [(-1, 2)]
 
 
+def written(found: Probed) -> Config:
+    """The configuration of the YAML that is written for a server; the strict check finds nothing in it."""
+    best = found.spoken[0]
+    listeners = [WrittenListener("http", "127.0.0.1:8080", ("v2-rest",))]
+    text = configuration(listeners, [WrittenBackend(backend_name(best), best, ServerAccess())])
+    config, warnings = loads_with_warnings(text, "test.yaml", catalog(), {})
+    assert not warnings
+    return config
+
+
 @pytest.mark.parametrize("protocol", WIRE_FORMS)
 async def test_the_yaml_for_a_server_passes_the_strict_check(protocol: str) -> None:
     async with reference(protocol, "posterior") as bound:
         found = await probed(bound.rpartition("://")[2])
-    best = found.spoken[0]
-    text = configuration(
-        [WrittenListener("http", "127.0.0.1:8080", ("v2-rest",))],
-        [WrittenBackend(backend_name(best), best, ServerAccess())],
-    )
-    config, warnings = loads_with_warnings(text, "test.yaml", catalog(), {})
-    assert not warnings
-    assert [each.protocol for each in config.backends.values()] == [protocol]
+    assert [each.protocol for each in written(found).backends.values()] == [protocol]
 
 
 FORMS: dict[str, dict[str, bytes]] = {
@@ -167,13 +170,7 @@ async def test_a_ready_form_is_recognised_by_what_its_servers_say_of_themselves(
     async with port(paths(FORMS[form])) as address:
         found = await form_probed(address)
     assert [each.protocol for each in found.spoken] == [f"json:{form}"]
-    text = configuration(
-        [WrittenListener("http", "127.0.0.1:8080", ("v2-rest",))],
-        [WrittenBackend(backend_name(found.spoken[0]), found.spoken[0], ServerAccess())],
-    )
-    config, warnings = loads_with_warnings(text, "test.yaml", catalog(), {})
-    assert not warnings
-    assert list(config.backends) == [form]
+    assert list(written(found).backends) == [form]
 
 
 async def test_an_address_that_names_a_form_is_asked_about_that_alone() -> None:
@@ -215,16 +212,13 @@ async def test_a_web_server_that_says_what_many_do_is_no_form(found: dict[str, b
         assert (await form_probed(address)).spoken == ()
 
 
-async def test_a_graphpipe_server_with_one_model_gets_an_address_with_a_path() -> None:
-    async with reference("graphpipe", "double") as bound:
+@pytest.mark.parametrize(
+    ("models", "address"), [(["double"], "http://{}/"), (["double", "posterior"], "{}")], ids=["one", "many"]
+)
+async def test_a_graphpipe_server_with_one_model_gets_an_address_with_a_path(models: list[str], address: str) -> None:
+    async with reference("graphpipe", *models) as bound:
         found = await probed(bound)
-    assert found.spoken[0].address == f"http://{bound}/"
-
-
-async def test_a_graphpipe_server_with_many_models_gets_an_address_without_one() -> None:
-    async with reference("graphpipe", "double", "posterior") as bound:
-        found = await probed(bound)
-    assert found.spoken[0].address == bound
+    assert found.spoken[0].address == address.format(bound)
 
 
 @pytest.mark.parametrize("protocol", [name for name, each in protocols().items() if each.transport == "tcp"])

@@ -3,6 +3,7 @@
 
 import asyncio
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,11 @@ import numpy as np
 from gateway.client import AsyncClient
 from tests.tools.cassettes.recording import FILE, at, recorded
 
-PROTOCOLS = ("graphpipe", "grps-brpc", "mip", "umbridge", "v2-rest", "v2-grpc")
 
-
-async def record(folder: Path) -> None:
+async def record(folder: Path, protocols: Iterable[str]) -> None:
+    """One inference of each wire form, and a gradient of UM-Bridge, as FILE in the folder."""
     async with recorded(folder) as (gateway, _):
-        for protocol in PROTOCOLS:
+        for protocol in protocols:
             async with AsyncClient(at(gateway, protocol)) as client:
                 await client.infer("posterior", np.array([[0.5, -0.25]]))
                 if protocol == "umbridge":
@@ -24,5 +24,5 @@ async def record(folder: Path) -> None:
 
 if __name__ == "__main__":
     target = Path(sys.argv[1])
-    asyncio.run(record(target.parent))
+    asyncio.run(record(target.parent, ("graphpipe", "grps-brpc", "mip", "umbridge", "v2-rest", "v2-grpc")))
     (target.parent / FILE).rename(target)
