@@ -3,7 +3,6 @@
 import asyncio
 import re
 import socket
-import struct
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from gateway.transports.inflate import IN_THREAD
 from gateway.transports.tcp.client_connection import MAX_UNREQUESTED, TcpClientConnection
 from gateway.transports.tcp.connector import TcpConnector
 from tests.limits import GENEROUS, until
-from tests.transports.raw_server import raw_server
+from tests.transports.raw_server import raw_server, reset_connection
 from tests.transports.tcp.toy_protocol import (
     HEADED,
     HEADER,
@@ -58,21 +57,14 @@ class Upper:
             await writer.drain()
 
 
-async def test_a_connection_is_kept() -> None:
-    upper = Upper()
-    async with raw_server(upper) as address, connecting(address) as connector:
-        for text in ("one", "two"):
-            assert body_of(await connector.exchange(ask(text))) == text.upper()
-    assert upper.connections == 1
-
-
-async def test_a_kept_connection_that_the_endpoint_closed_is_not_used() -> None:
-    upper = Upper(per_connection=1)
+@pytest.mark.parametrize(("per_connection", "connections"), [(1000, 1), (1, 2)])
+async def test_a_connection_is_kept_unless_the_endpoint_closes_it(per_connection: int, connections: int) -> None:
+    upper = Upper(per_connection)
     async with raw_server(upper) as address, connecting(address) as connector:
         for text in ("one", "two"):
             assert body_of(await connector.exchange(ask(text))) == text.upper()
             await asyncio.sleep(0.01)  # else the loop has not noticed the end, and the call itself fails
-    assert upper.connections == 2
+    assert upper.connections == connections
 
 
 async def test_a_connection_per_call_where_the_endpoint_wants_it() -> None:
@@ -114,21 +106,21 @@ async def test_a_large_message_both_ways() -> None:
 
 
 async def test_tagged_calls_share_a_connection_and_take_their_replies_in_any_order() -> None:
-    connections = 0
+    connections, count = 0, 500
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
         connections += 1
-        asked = [await read_packet(reader) for _ in range(20)]
+        asked = [await read_packet(reader) for _ in range(count)]
         writer.write(packet("nobody's", 4711))
         for tag, text in reversed(asked):
             writer.write(packet(text.upper(), tag))
         await reader.read()
 
     async with raw_server(handle) as address, connecting(address, TAGGED) as connector:
-        replies = await asyncio.gather(*(connector.exchange(ask(f"n{at}")) for at in range(20)))
-    assert [body_of(reply) for reply in replies] == [f"N{at}" for at in range(20)]
-    assert len({tag_of(reply) for reply in replies}) == 20
+        replies = await asyncio.gather(*(connector.exchange(ask(f"n{at}")) for at in range(count)))
+    assert [body_of(reply) for reply in replies] == [f"N{at}" for at in range(count)]
+    assert len({tag_of(reply) for reply in replies}) == count
     assert connections == 1
 
 
@@ -171,18 +163,6 @@ async def test_when_a_shared_connection_ends_all_its_calls_fail_and_the_next_has
         assert isinstance(got, Message)
         assert body_of(got) == "D"
     assert connections == 2
-
-
-async def test_hundreds_of_calls_in_flight_on_one_connection() -> None:
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked = [await read_packet(reader) for _ in range(500)]
-        for tag, text in sorted(asked, key=lambda each: each[1]):
-            writer.write(packet(text.upper(), tag))
-        await reader.read()
-
-    async with raw_server(handle) as address, connecting(address, TAGGED) as connector:
-        replies = await asyncio.gather(*(connector.exchange(ask(f"n{at}")) for at in range(500)))
-    assert [body_of(reply) for reply in replies] == [f"N{at}" for at in range(500)]
 
 
 async def test_a_call_with_a_wrong_tag_in_its_reply_is_free_when_it_is_given_up() -> None:
@@ -387,17 +367,14 @@ class Slow(TcpConnector):
 async def test_an_endpoint_that_closes_each_connection_at_once(protocol: str, knows: bool, reset: bool) -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if reset:
-            at_once = struct.pack("ii", 1, 0)
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
-            writer.transport.abort()
+            reset_connection(writer)
 
     form = protocols()[protocol]
     assert isinstance(form.binding, StreamBinding)
     request = Request(Operation.INFER, model="m", inputs=(tensor("x", np.array([[1.0]])),))
     async with raw_server(handle) as address:
-        connector = (Slow if knows else TcpConnector)(
-            address, framing=form.binding.framing, connection_per_call=False, limits=Limits()
-        )
+        kind = Slow if knows else TcpConnector
+        connector = kind(address, framing=form.binding.framing, connection_per_call=False, limits=Limits())
         for _ in range(20):
             with pytest.raises(TransportError) as failure:
                 async with asyncio.timeout(GENEROUS):
@@ -416,8 +393,7 @@ async def test_a_compressed_reply_is_inflated(size: int) -> None:
         writer.write(squeezed(text * size, tag))
         await reader.read()
 
-    limits = Limits(message=2**20)
-    async with raw_server(handle) as address, connecting(address, SQUEEZING, limits=limits) as connector:
+    async with raw_server(handle) as address, connecting(address, SQUEEZING, limits=Limits(message=2**20)) as connector:
         assert body_of(await connector.exchange(ask("a"))) == "a" * size
 
 
@@ -518,8 +494,7 @@ async def test_nothing_listens_at_the_address(tmp_path: Path) -> None:
 
 
 async def test_a_call_that_is_given_up_closes_its_connection() -> None:
-    ended = asyncio.Event()
-    began = asyncio.Event()
+    began, ended = asyncio.Event(), asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_packet(reader)
@@ -595,9 +570,6 @@ async def test_closing_fails_running_and_later_exchanges() -> None:
 
 async def test_with_an_ip_the_name_is_not_looked_up() -> None:
     async with raw_server(Upper()) as address:
-        port = address.rpartition(":")[2]
-        connector = TcpConnector(
-            f"models.invalid:{port}", framing=HEADED, connection_per_call=False, limits=Limits(), ip="127.0.0.1"
-        )
-        assert body_of(await connector.exchange(ask("one"))) == "ONE"
-        await connector.close()
+        name = address.replace("127.0.0.1", "models.invalid")
+        async with connecting(name, HEADED, ip="127.0.0.1") as connector:
+            assert body_of(await connector.exchange(ask("one"))) == "ONE"
