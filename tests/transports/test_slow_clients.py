@@ -19,7 +19,7 @@ from tests.skipping_loop import skip
 from tests.transports.grpc import toy as grpc_toy
 from tests.transports.grpc.toy import CHAT
 from tests.transports.http.server import toy_listener as http_toy
-from tests.transports.http.server.test_connection import HELLO, post
+from tests.transports.http.server.toy_listener import HELLO, post
 from tests.transports.tcp import toy_protocol as tcp_toy
 
 TIMES = Timeouts()

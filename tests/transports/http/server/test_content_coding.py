@@ -3,34 +3,21 @@
 import gzip
 import zlib
 from collections.abc import Callable
-from http import HTTPStatus
 
 import pytest
 
 from gateway.core.messages import Message
 from gateway.core.protocol import Limits, Protocol
 from tests.transports.http.server.toy_listener import LOOPS as LOOPS
-from tests.transports.http.server.toy_listener import connected, listening, read_reply, reply, send_whole
-
-TOO_LARGE = f"413 {HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase}"
-"""The status line; Python 3.13 changed the phrase."""
+from tests.transports.http.server.toy_listener import TOO_LARGE, client, echo, get, ok, post, read_reply, send_whole
 
 MIB = 2**20
 LIMITS = Limits(message=2 * MIB, inflation=2000)
 UNDO: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
 
 
-def echo(message: Message, protocol: Protocol) -> Message:
-    return Message(status=200, parts=message.parts)
-
-
 async def echo_later(message: Message) -> Message:
     return Message(status=200, parts=message.parts)
-
-
-def post(body: bytes, *headers: str) -> bytes:
-    lines = ["POST /echo HTTP/1.1", "Host: a", f"Content-Length: {len(body)}", *headers, "", ""]
-    return "\r\n".join(lines).encode() + body
 
 
 # `later`: the exchange is waited for. 300 KiB and more are inflated and deflated in a thread.
@@ -50,7 +37,7 @@ async def test_compressed_requests_are_inflated(
     coding: str, body: Callable[[int], bytes], size: int, later: bool
 ) -> None:
     exchange = (lambda message, protocol: echo_later(message)) if later else echo
-    async with listening(exchange, limits=LIMITS) as listener, connected(listener) as (reader, writer):
+    async with client(exchange, limits=LIMITS) as (reader, writer):
         await send_whole(writer, post(body(size), f"Content-Encoding: {coding}"))
         assert (await read_reply(reader)).endswith(b"\r\n\r\n" + bytes(size))
 
@@ -85,14 +72,14 @@ async def test_compressed_requests_are_inflated(
 async def test_a_body_that_cannot_be_inflated_is_refused_and_the_connection_kept(
     body: bytes, coding: str, status: str, text: str
 ) -> None:
-    async with listening(limits=LIMITS) as listener, connected(listener) as (reader, writer):
+    async with client(limits=LIMITS) as (reader, writer):
         await send_whole(writer, post(body, f"Content-Encoding: {coding}"))
         said = await read_reply(reader)
         assert said.startswith(f"HTTP/1.1 {status}\r\n".encode())
         assert f"\r\n\r\ntoy: {text}".encode() in said
         assert b"Connection: close" not in said
         await send_whole(writer, post(b"on"))
-        assert await read_reply(reader) == reply("200 OK", "POST /echo [on]")
+        assert await read_reply(reader) == ok("POST /echo [on]")
 
 
 @pytest.mark.parametrize("later", [False, True])
@@ -102,7 +89,7 @@ async def test_replies_are_deflated_for_clients_that_ask_for_exactly_one_coding(
     accepted: str, coding: str, size: int, later: bool
 ) -> None:
     exchange = (lambda message, protocol: echo_later(message)) if later else echo
-    async with listening(exchange, limits=LIMITS) as listener, connected(listener) as (reader, writer):
+    async with client(exchange, limits=LIMITS) as (reader, writer):
         for _ in range(2):
             await send_whole(writer, post(bytes(size), f"Accept-Encoding: {accepted}"))
             head, _, body = (await read_reply(reader)).partition(b"\r\n\r\n")
@@ -126,7 +113,7 @@ async def test_replies_are_deflated_for_clients_that_ask_for_exactly_one_coding(
     ],
 )
 async def test_all_other_replies_go_as_they_are(accepted: list[str], size: int) -> None:
-    async with listening(echo, limits=LIMITS) as listener, connected(listener) as (reader, writer):
+    async with client(echo, limits=LIMITS) as (reader, writer):
         await send_whole(writer, post(bytes(size), *[f"Accept-Encoding: {names}" for names in accepted]))
         assert await read_reply(reader) == b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + bytes(size)
 
@@ -135,9 +122,10 @@ async def test_head_tells_the_length_that_get_has() -> None:
     def long(message: Message, protocol: Protocol) -> Message:
         return Message(status=200, parts=(bytes(5000),))
 
-    async with listening(long) as listener, connected(listener) as (reader, writer):
-        await send_whole(writer, b"GET /hello HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n")
+    async with client(long) as (reader, writer):
+        asked = get("/hello", "Accept-Encoding: gzip")
+        await send_whole(writer, asked)
         head, _, body = (await read_reply(reader)).partition(b"\r\n\r\n")
         assert f"\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}".encode() in head
-        await send_whole(writer, b"HEAD /hello HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n")
+        await send_whole(writer, b"HEAD" + asked[3:])
         assert await reader.readuntil(b"\r\n\r\n") == head + b"\r\n\r\n"

@@ -2,28 +2,25 @@
 byte."""
 
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 
 import pytest
 
-from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 from tests.transports.http.server.toy_listener import (
-    connected,
-    listening,
-    read_all,
+    HELLO,
+    LAST,
+    SAID,
+    SAID_LAST,
+    TOO_LARGE,
+    client,
+    get,
+    ok,
     reply,
     send_byte_by_byte,
     send_whole,
 )
-
-TOO_LARGE = f"413 {HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase}"
-"""The status line; Python 3.13 changed the phrase."""
+from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 
 SPEAKS = "this listener speaks toy, other, streamer"
-
-HELLO = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"
-LAST = b"GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
-GOODBYE = reply("200 OK", "GET /hello []", last=True)
 
 
 def bad(text: str, status: str = "400 Bad Request", name: str = "toy") -> bytes:
@@ -35,16 +32,12 @@ def malformed(why: str) -> bytes:
     return bad(f"the request is malformed HTTP: {why}")
 
 
-def ok(body: str) -> bytes:
-    return reply("200 OK", body)
-
-
 def post(*headers: str, body: bytes = b"") -> bytes:
-    return "\r\n".join(["POST /echo HTTP/1.1", "Host: a", *headers, "", ""]).encode("latin-1") + body
+    return request("POST /echo HTTP/1.1", *headers) + body
 
 
-def get(target: str, *headers: str) -> bytes:
-    return "\r\n".join([f"GET {target} HTTP/1.1", "Host: a", *headers, "", ""]).encode("latin-1")
+def request(line: str, *headers: str) -> bytes:
+    return "\r\n".join([line, "Host: a", *headers, "", ""]).encode("latin-1")
 
 
 NO_TLS = bad("the client began a TLS handshake at a port without TLS; use http:// or a plaintext channel")
@@ -74,16 +67,16 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     "text": (b"hello\r\n\r\n", malformed("Invalid method encountered")),
     "JSON": (b'{"name": "m"}\r\n\r\n', malformed("Invalid method encountered")),
     "NULs": (b"\0" * 20, malformed("Invalid method encountered")),
-    "HTTP/2.0": (b"GET /hello HTTP/2.0\r\nHost: a\r\n\r\n", NO_SUCH_VERSION),
-    "HTTP/1.2": (b"GET /hello HTTP/1.2\r\nHost: a\r\n\r\n", NO_SUCH_VERSION),
+    "HTTP/2.0": (request("GET /hello HTTP/2.0"), NO_SUCH_VERSION),
+    "HTTP/1.2": (request("GET /hello HTTP/1.2"), NO_SUCH_VERSION),
     "HTTP/0.9": (b"GET /hello\r\n\r\n", NO_SUCH_VERSION),
     "another protocol's name": (
-        b"GET /hello ICE/1.0\r\nHost: a\r\n\r\n",
+        request("GET /hello ICE/1.0"),
         malformed("Expected SOURCE method for ICE/x.x request"),
     ),
-    "unknown method": (b"FROB /hello HTTP/1.1\r\nHost: a\r\n\r\n", malformed("Invalid method encountered")),
+    "unknown method": (request("FROB /hello HTTP/1.1"), malformed("Invalid method encountered")),
     "method in lower case": (b"get /hello HTTP/1.1\r\nHost: a\r\n\r\n", malformed("Invalid method encountered")),
-    "blank before the method": (b" GET /hello HTTP/1.1\r\nHost: a\r\n\r\n", malformed("Invalid method encountered")),
+    "blank before the method": (request(" GET /hello HTTP/1.1"), malformed("Invalid method encountered")),
     # lines
     "bare LF behind the request line": (
         b"GET /hello HTTP/1.1\nHost: a\n\n",
@@ -95,7 +88,7 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     ),
     "bare CR": (b"GET /hello HTTP/1.1\rHost: a\r\r", malformed("Expected CRLF after version")),
     "blank behind the version": (
-        b"GET /hello HTTP/1.1 \r\nHost: a\r\n\r\n",
+        request("GET /hello HTTP/1.1 "),
         malformed("Expected CRLF after version"),
     ),
     # headers
@@ -203,11 +196,11 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     "fragment": (get("/hello#x"), FRAGMENT),
     "fragment in the query": (get("/hello?a#x"), FRAGMENT),
     "asterisk": (
-        b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+        request("OPTIONS * HTTP/1.1"),
         bad("expected a path or an http URL as request target, got '*'"),
     ),
     "CONNECT": (
-        b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n",
+        request("CONNECT a:80 HTTP/1.1"),
         bad("expected a path or an http URL as request target, got 'a:80'"),
     ),
     "ftp URL": (get("ftp://a/hello"), bad("expected a path or an http URL as request target, got 'ftp://a/hello'")),
@@ -226,7 +219,7 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
         ),
     ),
     "100-continue for a path that is not there": (
-        b"POST /nothing HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
+        request("POST /nothing HTTP/1.1", "Expect: 100-continue", "Content-Length: 3"),
         bad(f"unknown path: '/nothing'; {SPEAKS}", "404 Not Found"),
     ),
     "chunked to a path that is not there": (
@@ -236,7 +229,7 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     # pipelined
     "garbage behind a request": (
         HELLO + b"garbage\r\n\r\n",
-        ok("GET /hello []") + malformed("Invalid method encountered"),
+        SAID + malformed("Invalid method encountered"),
     ),
     "body that nothing announced": (post(body=b"{}"), ok("POST /echo []") + malformed("Invalid method encountered")),
     "what follows a refused request is dropped": (get("/hello#x") + HELLO, FRAGMENT),
@@ -244,18 +237,18 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
 
 # name: (what is sent, what comes back); the connection serves one more request afterwards
 SERVED: dict[str, tuple[bytes, bytes]] = {
-    "plain": (HELLO, ok("GET /hello []")),
+    "plain": (HELLO, SAID),
     "query": (get("/hello?a=%20&b"), ok("GET /hello?a=%20&b []")),
-    "empty query": (get("/hello?"), ok("GET /hello []")),
+    "empty query": (get("/hello?"), SAID),
     "absolute form": (get("http://elsewhere:1/hello?a"), ok("GET /hello?a []")),
-    "absolute form in capitals": (get("HTTP://elsewhere/hello"), ok("GET /hello []")),
+    "absolute form in capitals": (get("HTTP://elsewhere/hello"), SAID),
     "doubled slash": (get("//hello"), ok("GET //hello []")),
-    "empty lines before": (b"\r\n\r\n" + HELLO, ok("GET /hello []")),
-    "empty Host": (b"GET /hello HTTP/1.1\r\nHost:\r\n\r\n", ok("GET /hello []")),
-    "IPv6 Host": (b"GET /hello HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", ok("GET /hello []")),
+    "empty lines before": (b"\r\n\r\n" + HELLO, SAID),
+    "empty Host": (b"GET /hello HTTP/1.1\r\nHost:\r\n\r\n", SAID),
+    "IPv6 Host": (b"GET /hello HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", SAID),
     "blanks around a value": (post("Content-Length: \t 3 \t", body=b"abc"), ok("POST /echo [abc]")),
-    "blanks behind a value": (get("/hello", "Request-Timeout: 5 \t"), ok("GET /hello []")),
-    "Latin-1 value": (get("/hello", "X: \xe4"), ok("GET /hello []")),
+    "blanks behind a value": (get("/hello", "Request-Timeout: 5 \t"), SAID),
+    "Latin-1 value": (get("/hello", "X: \xe4"), SAID),
     "sized": (post("Content-Length: 3", body=b"a\0b"), ok("POST /echo [a\0b]")),
     "sized, nothing": (post("Content-Length: 0"), ok("POST /echo []")),
     "no length": (post(), ok("POST /echo []")),
@@ -272,10 +265,10 @@ SERVED: dict[str, tuple[bytes, bytes]] = {
     ),
     "three in a row": (
         HELLO + post("Content-Length: 2", body=b"ab") + post(CHUNKED, body=b"1\r\nc\r\n0\r\n\r\n"),
-        ok("GET /hello []") + ok("POST /echo [ab]") + ok("POST /echo [c]"),
+        SAID + ok("POST /echo [ab]") + ok("POST /echo [c]"),
     ),
     "captured segment": (
-        b"POST /models/a%2Fb HTTP/1.1\r\nHost: a\r\n\r\n",
+        request("POST /models/a%2Fb HTTP/1.1"),
         ok("POST /models/a%2Fb model=a/b []"),
     ),
     "100-continue": (
@@ -284,7 +277,7 @@ SERVED: dict[str, tuple[bytes, bytes]] = {
     ),
     "100-continue without a body": (post("Expect: 100-continue", "Content-Length: 0"), ok("POST /echo []")),
     "HEAD": (
-        b"HEAD /hello HTTP/1.1\r\nHost: a\r\n\r\n",
+        request("HEAD /hello HTTP/1.1"),
         b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 14\r\n\r\n",
     ),
     "HTTP/1.0 kept alive": (
@@ -294,7 +287,7 @@ SERVED: dict[str, tuple[bytes, bytes]] = {
     ),
     "upgrade is not taken up": (
         get("/hello", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x"),
-        ok("GET /hello []"),
+        SAID,
     ),
     "upgrade with a body": (
         post("Connection: Upgrade", "Upgrade: h2c", "Content-Length: 3", body=b"abc"),
@@ -311,7 +304,7 @@ SERVED: dict[str, tuple[bytes, bytes]] = {
         reply("404 Not Found", f"toy: unknown path: '/nothing'; {SPEAKS}"),
     ),
     "unknown path, HEAD": (
-        b"HEAD /nothing HTTP/1.1\r\nHost: a\r\n\r\n",
+        request("HEAD /nothing HTTP/1.1"),
         b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 72\r\n\r\n",
     ),
     "trailing slash": (get("/hello/"), reply("404 Not Found", f"toy: unknown path: '/hello/'; {SPEAKS}")),
@@ -320,17 +313,17 @@ SERVED: dict[str, tuple[bytes, bytes]] = {
         reply("405 Method Not Allowed", "toy: GET is not allowed for '/echo'; allowed: POST", "Allow: POST"),
     ),
     "OPTIONS": (
-        b"OPTIONS /hello HTTP/1.1\r\nHost: a\r\n\r\n",
+        request("OPTIONS /hello HTTP/1.1"),
         reply(
             "405 Method Not Allowed", "toy: OPTIONS is not allowed for '/hello'; allowed: GET, HEAD", "Allow: GET, HEAD"
         ),
     ),
     "broken percent-encoding": (
-        b"POST /models/%zz HTTP/1.1\r\nHost: a\r\n\r\n",
+        request("POST /models/%zz HTTP/1.1"),
         reply("400 Bad Request", "toy: path segment '%zz' has a % without two hexadecimal digits; write % as %25"),
     ),
     "path that climbs": (
-        b"POST /models/%2e%2e HTTP/1.1\r\nHost: a\r\n\r\n",
+        request("POST /models/%2e%2e HTTP/1.1"),
         reply("404 Not Found", f"toy: unknown path: '/models/%2e%2e'; {SPEAKS}"),
     ),
     "unknown coding": (
@@ -351,23 +344,23 @@ SERVED: dict[str, tuple[bytes, bytes]] = {
 }
 
 CLOSING = {
-    "close": (LAST, GOODBYE),
-    "close among others": (get("/hello", "Connection: keep-alive, Close"), GOODBYE),
-    "HTTP/1.0": (b"GET /hello HTTP/1.0\r\n\r\n", GOODBYE),
+    "close": (LAST, SAID_LAST),
+    "close among others": (get("/hello", "Connection: keep-alive, Close"), SAID_LAST),
+    "HTTP/1.0": (b"GET /hello HTTP/1.0\r\n\r\n", SAID_LAST),
     "HTTP/1.0 with two Hosts": (
-        b"GET /hello HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n",
+        request("GET /hello HTTP/1.0", "Host: a"),
         bad("the request has more than one Host header; send it once"),
     ),
-    "close, then one more": (LAST + HELLO, GOODBYE),
+    "close, then one more": (LAST + HELLO, SAID_LAST),
 }
 
-ROWS = REFUSED_AND_CLOSED | CLOSING | {name: (sent + LAST, said + GOODBYE) for name, (sent, said) in SERVED.items()}
+ROWS = REFUSED_AND_CLOSED | CLOSING | {name: (sent + LAST, said + SAID_LAST) for name, (sent, said) in SERVED.items()}
 
 
 @pytest.mark.parametrize("send", [send_whole, send_byte_by_byte])
 @pytest.mark.parametrize("name", ROWS)
 async def test_answers(name: str, send: Callable[..., Awaitable[None]]) -> None:
-    request, expected = ROWS[name]
-    async with listening() as listener, connected(listener) as (reader, writer):
-        await send(writer, request)
-        assert await read_all(reader) == expected
+    sent, expected = ROWS[name]
+    async with client() as (reader, writer):
+        await send(writer, sent)
+        assert await reader.read() == expected
