@@ -13,7 +13,6 @@ import pytest
 from gateway.core.protocol import Limits
 from tests.core.http2 import by_hand as http2
 from tests.transports.grpc.toy import ECHO, ask, connected, listening
-from tests.transports.grpc.toy import LOOPS as LOOPS
 
 LARGE = 300_000
 """Bytes: more than the windows that both sides begin with."""

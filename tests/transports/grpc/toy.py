@@ -7,7 +7,6 @@ from typing import Any
 
 import grpc.aio
 import pytest
-import uvloop
 
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Status, TransportError
@@ -20,8 +19,6 @@ from gateway.transports.grpc.client.pool import Resolve
 from gateway.transports.timeouts import GRPC_TIMEOUTS, GrpcEndpointTimeouts, Timeouts
 from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS
-
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 SMALL = Limits(message=100_000, headers=10_000)
 

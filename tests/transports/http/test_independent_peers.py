@@ -10,7 +10,6 @@ import pytest
 
 from gateway.core.protocol import Limits
 from tests.limits import GENEROUS
-from tests.transports.http.client.endpoint import LOOPS as LOOPS
 from tests.transports.http.client.endpoint import connector_to, post
 from tests.transports.http.server.toy_listener import listening
 

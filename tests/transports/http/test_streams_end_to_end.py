@@ -18,16 +18,8 @@ from gateway.routing.endpoint import Endpoint as RoutedEndpoint
 from gateway.transports.http.client.connector import HttpConnector
 from gateway.transports.http.server.listener import HttpListener
 from tests.limits import GENEROUS, settle
-from tests.transports.http.client.endpoint import LOOPS as LOOPS
 from tests.transports.http.client.endpoint import Endpoint, read_request, serving
-from tests.transports.http.server.toy_listener import (
-    connected,
-    refuse,
-    send_byte_by_byte,
-    send_whole,
-    toy,
-    unused,
-)
+from tests.transports.http.server.toy_listener import connected, refuse, send_byte_by_byte, send_whole, toy, unused
 from tests.transports.raw_server import Handle
 
 

@@ -8,7 +8,6 @@ import pytest
 from gateway.core.frozen import replace
 from gateway.core.protocol import Framing
 from tests.transports.raw_server import reset_connection
-from tests.transports.tcp.toy_protocol import LOOPS as LOOPS
 from tests.transports.tcp.toy_protocol import ORDERED, TAGGED, PausedExchange, client, packet
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="the system has no epoll")

@@ -17,7 +17,6 @@ from gateway.transports.tcp.listener import TcpListener
 from gateway.transports.tcp.server_connection import MESSAGES_PER_TURN
 from gateway.transports.timeouts import Timeouts
 from tests.limits import until
-from tests.transports.tcp.toy_protocol import LOOPS as LOOPS
 from tests.transports.tcp.toy_protocol import (
     ORDERED,
     SMALL,

@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 from struct import Struct
 from typing import Any
 
-import uvloop
-
 from gateway.core.address import Address
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.frozen import replace
@@ -22,7 +20,6 @@ from gateway.transports.tcp.listener import TcpListener
 from gateway.transports.timeouts import Timeouts
 from tests.limits import GENEROUS
 
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 SMALL = Limits(message=100_000)
 
 HEADER = Struct("!cLL")

@@ -39,7 +39,6 @@ from tests.core.http2.by_hand import (
 )
 from tests.limits import GENEROUS, examples
 from tests.transports.grpc.toy import HEAD, SMALL, TRAILERS, ask, connected, refused, scripted
-from tests.transports.grpc.toy import LOOPS as LOOPS
 
 CANCEL, NO_ERROR, PROTOCOL_ERROR = 8, 0, 1
 
@@ -533,10 +532,7 @@ async def test_a_stream_that_is_not_pulled_keeps_its_window_closed() -> None:
         assert await peer.next(WINDOW_UPDATE) == (WINDOW_UPDATE, 0, 1, (WINDOW // 2).to_bytes(4, "big"))
         peer.send(http2.data(bytes(size)), TRAILERS)
 
-    async with (
-        scripted(play, limits=Limits()) as connector,
-        aclosing(connector.stream(ask())) as replies,
-    ):
+    async with scripted(play, limits=Limits()) as connector, aclosing(connector.stream(ask())) as replies:
         first = asyncio.ensure_future(anext(replies))
         await pulled.wait()
         assert len((await first).body) == size
@@ -552,10 +548,7 @@ async def test_a_server_that_sends_beyond_the_window_is_left() -> None:
         assert (await peer.closed())[-1] == (GOAWAY, 0, 0, bytes(7) + bytes([PROTOCOL_ERROR]))
         left.set()
 
-    async with (
-        scripted(play, limits=Limits()) as connector,
-        aclosing(connector.stream(ask())) as replies,
-    ):
+    async with scripted(play, limits=Limits()) as connector, aclosing(connector.stream(ask())) as replies:
         await anext(replies)
         await left.wait()
         error = await refused(exhausted(replies))

@@ -11,7 +11,6 @@ from gateway.core.protocol import Limits
 from gateway.transports.grpc.client.connector import GrpcConnector
 from tests.core.http2.by_hand import HEADERS, Peer, reply, serving
 from tests.transports.grpc.toy import ECHO, SMALL, Server, ask, connected, connector_to, refused
-from tests.transports.grpc.toy import LOOPS as LOOPS
 
 
 async def echo(body: bytes, context: Any) -> bytes:
@@ -194,7 +193,7 @@ async def test_a_name_that_does_not_resolve_is_unreachable_and_saw_nothing() -> 
     async with connected("no.such.name.invalid:8001") as connector:
         error = await refused(connector.exchange(ask()))
     assert (error.status, error.reason, error.sent) == (Status.UNAVAILABLE, Reason.UNREACHABLE, False)
-    assert "no.such.name.invalid" in error.message
+    assert error.message.startswith("host name 'no.such.name.invalid' not resolved: ")
 
 
 async def test_a_server_that_comes_back_is_used_again() -> None:

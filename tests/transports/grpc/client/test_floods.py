@@ -17,19 +17,8 @@ from gateway.transports.grpc.client.connection import GrpcClientConnection
 from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.timeouts import GRPC_TIMEOUTS
 from tests.core.http2 import by_hand as http2
-from tests.core.http2.by_hand import (
-    ACK,
-    DATA,
-    GOAWAY,
-    HEADERS,
-    PING,
-    RST_STREAM,
-    SETTINGS,
-    Peer,
-    frame,
-)
+from tests.core.http2.by_hand import ACK, DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, Peer, frame
 from tests.transports.grpc.toy import HEAD, TRAILERS, ask, refused, scripted
-from tests.transports.grpc.toy import LOOPS as LOOPS
 
 PRIORITY, CALM = 2, 11
 

@@ -13,7 +13,6 @@ from gateway.transports.timeouts import GrpcEndpointTimeouts
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import GOAWAY, Peer, serving
 from tests.limits import GENEROUS
-from tests.transports.grpc.toy import LOOPS as LOOPS
 from tests.transports.grpc.toy import ask, connected, refused
 
 
@@ -83,11 +82,7 @@ async def test_without_any_the_last_reason_is_told() -> None:
 
 
 async def test_an_address_that_does_not_answer_holds_up_no_call() -> None:
-    async with (
-        serving(silent) as mute,
-        serving(naming(b"a")) as a,
-        connected_to(Name(mute, a), PATIENT) as connector,
-    ):
+    async with serving(silent) as mute, serving(naming(b"a")) as a, connected_to(Name(mute, a), PATIENT) as connector:
         assert {await called(connector) for _ in range(5)} == {b"a"}
 
 

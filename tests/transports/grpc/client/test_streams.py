@@ -12,7 +12,6 @@ from gateway.core.protocol import Limits
 from gateway.transports.grpc import Connector
 from tests.core.http2 import by_hand as http2
 from tests.transports.grpc.toy import CHAT, HEAD, SMALL, TRAILERS, ask, connected, connector_to, refused
-from tests.transports.grpc.toy import LOOPS as LOOPS
 
 QUESTION = ask(b"question", (b"some", b"text"), path=CHAT)
 

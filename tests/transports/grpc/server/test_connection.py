@@ -30,7 +30,6 @@ from tests.core.http2.by_hand import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_U
 from tests.core.http2.conversation import ECHO, OPENING, fields, request
 from tests.limits import settle, until
 from tests.transports.grpc.toy import CHAT, SMALL, Endless, Held, echo, listening
-from tests.transports.grpc.toy import LOOPS as LOOPS
 
 SHORT = Timeouts(head=0.4, body=0.4, idle=0.4, write=0.4, linger=0.1)
 

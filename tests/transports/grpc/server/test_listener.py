@@ -13,19 +13,7 @@ from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.transports.grpc import Listener
 from tests.core.http2 import by_hand as http2
-from tests.transports.grpc.toy import (
-    ECHO,
-    TOY,
-    Held,
-    channel,
-    code,
-    echo,
-    echo_twice,
-    failed,
-    listening,
-    refuse,
-)
-from tests.transports.grpc.toy import LOOPS as LOOPS
+from tests.transports.grpc.toy import ECHO, TOY, Held, channel, code, echo, echo_twice, failed, listening, refuse
 
 
 def listener() -> Listener:

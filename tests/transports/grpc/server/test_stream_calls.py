@@ -23,7 +23,6 @@ from tests.transports.grpc.toy import (
     failure,
     listening,
 )
-from tests.transports.grpc.toy import LOOPS as LOOPS
 
 
 async def replies(call: Any) -> list[bytes]:

@@ -6,16 +6,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import uvloop
-
 from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits
 from gateway.transports.http.client.connector import HttpConnector
 from tests.paused_server import port_of
 from tests.transports.raw_server import Handle, raw_server
-
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-"""Imported by modules whose tests run on both."""
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 GET = Message("GET", "/v2")

@@ -21,7 +21,6 @@ from gateway.transports.timeouts import HttpEndpointTimeouts
 from gateway.transports.tls import ClientTls
 from tests.interop.processes import free_port
 from tests.transports.http.client.endpoint import GET, OK, Endpoint, answering, connecting, connector_to, post, serving
-from tests.transports.http.client.endpoint import LOOPS as LOOPS
 
 CERTIFICATE = Path(__file__).parent / "tls" / "localhost.pem"
 """Self-signed, for localhost and 127.0.0.1, with its key."""

@@ -55,10 +55,7 @@ MALFORMED = [
     (CHUNKED + b"xyz\r\n", "not HTTP/1.1"),
     (b"HTTP/1.1 200 OK\r\nContent-Length: 200001\r\n\r\n", r"200001 bytes, at most 200000 .*limits\.message"),
     (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n", "Content-Length"),
-    (
-        CHUNKED + b"30d41\r\n" + bytes(200_001),
-        r"more than 200000 bytes, .*limits\.message",
-    ),
+    (CHUNKED + b"30d41\r\n" + bytes(200_001), r"more than 200000 bytes, .*limits\.message"),
     (b"HTTP/1.1 200 OK\r\n\r\n" + bytes(200_001), r"more than 200000 bytes, .*limits\.message"),
     (
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300 + b"\r\nContent-Length: 0\r\n\r\n",
@@ -78,10 +75,7 @@ BROKEN_OFF = [
         LONG + LARGE[:70_000],
         "closed the connection in the middle of its reply, after 70000 of 102400 bytes of the body",
     ),
-    (
-        CHUNKED + b"2\r\nok\r\n",
-        "closed the connection in the middle of its reply, after 2 bytes of the body",
-    ),
+    (CHUNKED + b"2\r\nok\r\n", "closed the connection in the middle of its reply, after 2 bytes of the body"),
 ]
 STEPS = [10**9, 1, 7, 1000]
 

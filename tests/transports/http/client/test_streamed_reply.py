@@ -26,7 +26,6 @@ from tests.transports.http.client.endpoint import (
     read_request,
     serving,
 )
-from tests.transports.http.client.endpoint import LOOPS as LOOPS
 from tests.transports.http.line_framing import LINES
 
 HEAD = b"HTTP/1.1 200 OK\r\n"

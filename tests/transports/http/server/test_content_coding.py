@@ -8,20 +8,24 @@ import pytest
 
 from gateway.core.messages import Message
 from gateway.core.protocol import Limits, Protocol
-from tests.transports.http.server.toy_listener import LOOPS as LOOPS
+from gateway.core.transport import Exchange
 from tests.transports.http.server.toy_listener import TOO_LARGE, client, echo, get, ok, post, read_reply, send_whole
 
 MIB = 2**20
 LIMITS = Limits(message=2 * MIB, inflation=2000)
+BAD, ZIPPED = "400 Bad Request", gzip.compress(b"a", mtime=0)
 UNDO: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
 
 
-async def echo_later(message: Message) -> Message:
-    return Message(status=200, parts=message.parts)
+async def echo_later(message: Message, protocol: Protocol) -> Message:
+    return echo(message, protocol)
 
 
-# `later`: the exchange is waited for. 300 KiB and more are inflated and deflated in a thread.
-@pytest.mark.parametrize("later", [False, True])
+# Also where the exchange is waited for. 300 KiB and more are inflated and deflated in a thread.
+at_once_and_later = pytest.mark.parametrize("exchange", [echo, echo_later])
+
+
+@at_once_and_later
 @pytest.mark.parametrize("size", [0, 1, 1023, 300 * 2**10, 2 * MIB])
 @pytest.mark.parametrize(
     ("coding", "body"),
@@ -34,9 +38,8 @@ async def echo_later(message: Message) -> Message:
     ],
 )
 async def test_compressed_requests_are_inflated(
-    coding: str, body: Callable[[int], bytes], size: int, later: bool
+    coding: str, body: Callable[[int], bytes], size: int, exchange: Exchange
 ) -> None:
-    exchange = (lambda message, protocol: echo_later(message)) if later else echo
     async with client(exchange, limits=LIMITS) as (reader, writer):
         await send_whole(writer, post(body(size), f"Content-Encoding: {coding}"))
         assert (await read_reply(reader)).endswith(b"\r\n\r\n" + bytes(size))
@@ -45,28 +48,13 @@ async def test_compressed_requests_are_inflated(
 @pytest.mark.parametrize(
     ("body", "coding", "status", "text"),
     [
-        (
-            gzip.compress(bytes(2 * MIB + 1), mtime=0),
-            "gzip",
-            TOO_LARGE,
-            "the body of ",
-        ),
-        (b"{}", "gzip", "400 Bad Request", "the body is not gzip data"),
-        (b"", "gzip", "400 Bad Request", "the body ends before its gzip data does"),
-        (
-            gzip.compress(b"a", mtime=0) + b"b",
-            "gzip",
-            "400 Bad Request",
-            "bytes behind the end of the body's gzip data",
-        ),
-        (zlib.compress(b"abc")[2:-4], "deflate", "400 Bad Request", "the body is not deflate data"),
-        (bytes(300 * 2**10), "deflate", "400 Bad Request", "the body is not deflate data"),
-        (
-            gzip.compress(b"a", mtime=0),
-            "gzip, gzip",
-            "415 Unsupported Media Type",
-            "Content-Encoding 'gzip, gzip' is not ",
-        ),
+        (gzip.compress(bytes(2 * MIB + 1), mtime=0), "gzip", TOO_LARGE, "the body of "),
+        (b"{}", "gzip", BAD, "the body is not gzip data"),
+        (b"", "gzip", BAD, "the body ends before its gzip data does"),
+        (ZIPPED + b"b", "gzip", BAD, "bytes behind the end of the body's gzip data"),
+        (zlib.compress(b"abc")[2:-4], "deflate", BAD, "the body is not deflate data"),
+        (bytes(300 * 2**10), "deflate", BAD, "the body is not deflate data"),
+        (ZIPPED, "gzip, gzip", "415 Unsupported Media Type", "Content-Encoding 'gzip, gzip' is not "),
     ],
 )
 async def test_a_body_that_cannot_be_inflated_is_refused_and_the_connection_kept(
@@ -82,13 +70,12 @@ async def test_a_body_that_cannot_be_inflated_is_refused_and_the_connection_kept
         assert await read_reply(reader) == ok("POST /echo [on]")
 
 
-@pytest.mark.parametrize("later", [False, True])
+@at_once_and_later
 @pytest.mark.parametrize("size", [1024, 300 * 2**10])
 @pytest.mark.parametrize(("accepted", "coding"), [("gzip", "gzip"), ("X-GZIP", "gzip"), ("deflate", "deflate")])
 async def test_replies_are_deflated_for_clients_that_ask_for_exactly_one_coding(
-    accepted: str, coding: str, size: int, later: bool
+    accepted: str, coding: str, size: int, exchange: Exchange
 ) -> None:
-    exchange = (lambda message, protocol: echo_later(message)) if later else echo
     async with client(exchange, limits=LIMITS) as (reader, writer):
         for _ in range(2):
             await send_whole(writer, post(bytes(size), f"Accept-Encoding: {accepted}"))

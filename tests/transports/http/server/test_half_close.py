@@ -27,7 +27,6 @@ from tests.transports.http.server.toy_listener import (
     send_byte_by_byte,
     send_whole,
 )
-from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="the system has no epoll")
 

@@ -10,7 +10,6 @@ from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, Peer
 from tests.core.http2.conversation import OPENING, request
 from tests.limits import GENEROUS
-from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 from tests.transports.http.server.toy_listener import client, connected, listening
 
 GET = ((b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/hello?a=b"), (b":authority", b"toy"))

@@ -57,18 +57,3 @@ async def test_a_connection_is_not_idle_while_its_request_is_answered() -> None:
         assert not reader.at_eof()
         await skip(2)
         assert await reader.read() == b""
-
-
-async def test_a_request_that_stops_arriving_is_given_up_after_the_time_for_its_part() -> None:
-    for part, text in ((post(b"ab")[:-1], b"nothing of the request's body came for 30 s"), (HELLO[:-1], b"20 s")):
-        async with listening(seconds=None) as listener, connected(listener) as (reader, writer):
-            await send_whole(writer, HELLO)
-            assert await read_reply(reader) == SAID
-            await send_whole(writer, part)
-            await skip(0)
-            await skip(19)
-            assert listener.unanswered_requests == 1
-            await skip(12)
-            said = await reader.read()
-            assert said.startswith(b"HTTP/1.1 408 ")
-            assert text in said

@@ -24,7 +24,6 @@ from tests.transports.http.server.toy_listener import (
     send_whole,
     text_reply,
 )
-from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 
 BRIEF = Timeouts(grace=0.01)
 PATIENT = Timeouts(grace=1000)

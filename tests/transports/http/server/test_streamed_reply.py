@@ -14,7 +14,6 @@ from gateway.core.transport import ExchangeStream
 from gateway.transports.timeouts import Timeouts
 from tests.limits import GENEROUS, settle
 from tests.transports.http.server.toy_listener import LAST as HELLO_LAST
-from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 from tests.transports.http.server.toy_listener import (
     SAID_LAST,
     TOO_LARGE,

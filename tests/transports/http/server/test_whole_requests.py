@@ -28,7 +28,6 @@ from tests.transports.http.server.toy_listener import (
     say_back,
     send_whole,
 )
-from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 
 AB = ok("POST /echo [ab]")
 

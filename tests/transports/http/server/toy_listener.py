@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
 
-import uvloop
-
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
@@ -33,9 +31,6 @@ NUMBERS = {
     Reason.TIMEOUT: 504,
     Reason.VERSION_NOT_SUPPORTED: 505,
 }
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-"""Tests run on both, because their transports pause, close and half-close differently."""
-
 SMALL = Limits(message=1000, headers=500)
 TOO_LARGE = f"413 {HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase}"
 """The status line; Python 3.13 changed the phrase."""
