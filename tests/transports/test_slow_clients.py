@@ -128,7 +128,7 @@ async def test_a_large_message_over_a_slow_line_arrives() -> None:
     size = 2**19
     message = b"\0" + size.to_bytes(4, "big") + bytes(size)
     frames = b"".join(frame(DATA, 0, 1, message[at : at + 2**14]) for at in range(0, len(message), 2**14))
-    async with grpc(Limits(message=size)) as listener, connected(listener.address) as client:
+    async with grpc(limits=Limits(message=size)) as listener, connected(listener.address) as client:
         client.writer.write(OPENING + HEAD_FRAME)
         for at in range(0, len(frames), 5000):
             client.writer.write(frames[at : at + 5000])
