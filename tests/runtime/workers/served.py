@@ -65,9 +65,9 @@ async def post(port: int, path: str, body: bytes, kind: str = "") -> tuple[int, 
     """Status and body of the reply to a POST on a connection of its own. `kind` is the Content-Type of its body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     content = f"Content-Type: {kind}\r\n" if kind else ""
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{content}Content-Length: {len(body)}\r\n\r\n"
+    start = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{content}Content-Length: {len(body)}\r\n\r\n"
     try:
-        writer.write(head.encode() + body)
+        writer.write(start.encode() + body)
         head, _, rest = (await message(reader)).partition(b"\r\n\r\n")
         return int(head.split()[1]), rest
     finally:
