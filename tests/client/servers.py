@@ -1,13 +1,14 @@
 """Servers in a thread and an event loop of their own: a Client blocks the loop of its caller."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from threading import Thread
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gateway.assembly.registry import protocols
+from gateway.client import AsyncClient
 from tests.paused_server import Held, held
 from tests.running_gateway import reference
 
@@ -56,9 +57,16 @@ def served(protocol: str, *models: str) -> Iterator[str]:
         yield f"{protocol}://{address.rpartition('://')[2]}"
 
 
+@asynccontextmanager
+async def asynchronous_client(protocol: str, *models: str, **arguments: Any) -> AsyncIterator[AsyncClient]:
+    """An asynchronous client of such a server."""
+    with served(protocol, *models) as address:
+        async with AsyncClient(address, **arguments) as client:
+            yield client
+
+
 @contextmanager
 def holding() -> Iterator[tuple[asyncio.AbstractEventLoop, Held]]:
     """A V2 server that answers no request before it is told to."""
-
     with elsewhere(held) as found:
         yield found

@@ -10,16 +10,7 @@ import numpy as np
 import pytest
 
 from gateway.bridge.settings import Cast
-from gateway.client import (
-    AsyncClient,
-    Client,
-    ClientError,
-    InvalidInput,
-    Outputs,
-    Refused,
-    ServerError,
-    Timeout,
-)
+from gateway.client import AsyncClient, Client, ClientError, InvalidInput, Outputs, Refused, ServerError, Timeout
 from gateway.client.batches import MOST_BYTES, MOST_ROWS, TARGET, Batched, BatchSize
 from gateway.client.errors import ConnectError
 from gateway.client.map import Window, evaluations

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from gateway.assembly.registry import protocols
-from gateway.client import AsyncClient, Client, InvalidInput, NotFound, Unsupported
+from gateway.client import Client, InvalidInput, NotFound, Unsupported
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
-from tests.client.servers import NAMELESS, WIRE_FORMS, served
+from tests.client.servers import NAMELESS, WIRE_FORMS, asynchronous_client, served
 
 MODELS = ("double", "posterior", "count", "identity", "upper")
 NAMED = tuple(name for name in WIRE_FORMS if name not in NAMELESS)
@@ -163,15 +163,14 @@ def test_a_parameter_may_be_an_object() -> None:
 
 
 async def test_the_asynchronous_client() -> None:
-    with served("v2-grpc", *MODELS) as address:
-        async with AsyncClient(address) as client:
-            assert await client.ready("double")
-            assert (await client.infer("double", x=[[1.0]]))["y"].tolist() == [[2.0]]
-            assert [each["i"].item() async for each in client.stream("count", n=[2])] == [0, 1]
-            assert (await client.gradient("posterior", THETA, sens=[1.0])).tolist() == [20.0, -10.0]
-            assert (await client.server()).name == "modelglot"
-        with pytest.raises(RuntimeError, match="the client has been closed; create a new one"):
-            await client.models()
+    async with asynchronous_client("v2-grpc", *MODELS) as client:
+        assert await client.ready("double")
+        assert (await client.infer("double", x=[[1.0]]))["y"].tolist() == [[2.0]]
+        assert [each["i"].item() async for each in client.stream("count", n=[2])] == [0, 1]
+        assert (await client.gradient("posterior", THETA, sens=[1.0])).tolist() == [20.0, -10.0]
+        assert (await client.server()).name == "modelglot"
+    with pytest.raises(RuntimeError, match="the client has been closed; create a new one"):
+        await client.models()
 
 
 def test_an_output_says_who_answered() -> None:

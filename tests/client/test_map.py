@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from tqdm import tqdm
 
-from gateway.client import AsyncClient, Client, ClientError, ConnectError, InvalidInput, Outputs, Refused, Timeout
+from gateway.client import Client, ClientError, ConnectError, InvalidInput, Outputs, Refused, Timeout
 from gateway.client.map import Window, evaluations
 from gateway.client.map_arguments import MapArguments
 from gateway.client.results import Evaluation, Results
 from gateway.client.sending import LONGEST_WAIT, ClientCalls, seconds_until_next
 from gateway.core.errors import Reason
 from gateway.core.requests import Answer, Request, Response
-from tests.client.servers import served
+from tests.client.servers import asynchronous_client, served
 
 THETAS = np.random.default_rng(1).random((20, 2))
 FAULTY = [[1.0, 2.0], [1.0, 2.0, 3.0], [3.0, 4.0]]
@@ -61,14 +61,11 @@ def test_results_are_in_the_order_of_the_points(client: Client) -> None:
 
 
 async def test_the_asynchronous_client_maps_as_well() -> None:
-    with served("umbridge", "posterior") as address:
-        async with AsyncClient(address) as client:
-            results = await client.map("posterior", iter(THETAS))
-            assert np.allclose(results.array()[:, 0], [posterior(theta) for theta in THETAS])
-            ended = {
-                each.index: each.outputs["output0"].item() async for each in client.as_completed("posterior", THETAS)
-            }
-            assert np.allclose([ended[index] for index in range(20)], results.array()[:, 0])
+    async with asynchronous_client("umbridge", "posterior") as client:
+        results = await client.map("posterior", iter(THETAS))
+        assert np.allclose(results.array()[:, 0], [posterior(theta) for theta in THETAS])
+        ended = {each.index: each.outputs["output0"].item() async for each in client.as_completed("posterior", THETAS)}
+        assert np.allclose([ended[index] for index in range(20)], results.array()[:, 0])
 
 
 def test_inputs_by_name_as_points_and_as_columns(client: Client) -> None:
@@ -141,10 +138,9 @@ def test_the_results_are_kept_by_an_interrupt_and_by_an_error_of_the_points(
 
 
 async def test_the_results_are_kept_when_the_task_is_cancelled() -> None:
-    with served("umbridge", "posterior") as address:
-        async with AsyncClient(address) as client:
-            with pytest.raises(asyncio.CancelledError) as caught:
-                await client.map("posterior", ends_early(asyncio.CancelledError), most=1)
+    async with asynchronous_client("umbridge", "posterior") as client:
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await client.map("posterior", ends_early(asyncio.CancelledError), most=1)
     assert len(caught.value.results.done) == 3  # type: ignore[attr-defined]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from gateway.client import AsyncClient, Client, InvalidInput, Unsupported
-from tests.client.servers import served
+from gateway.client import Client, InvalidInput, Unsupported
+from tests.client.servers import asynchronous_client, served
 
 THETA = np.array([1.0, 2.0])
 GRADIENT = [20.0, -10.0]
@@ -79,8 +79,7 @@ def test_a_function_keeps_its_client() -> None:
 
 
 async def test_of_the_asynchronous_client() -> None:
-    with served("umbridge", "posterior") as address:
-        async with AsyncClient(address) as client:
-            posterior = client.model("posterior")
-            assert (await posterior(THETA)).tolist() == [-5.0]
-            assert (await posterior.gradient(THETA)).tolist() == GRADIENT
+    async with asynchronous_client("umbridge", "posterior") as client:
+        posterior = client.model("posterior")
+        assert (await posterior(THETA)).tolist() == [-5.0]
+        assert (await posterior.gradient(THETA)).tolist() == GRADIENT

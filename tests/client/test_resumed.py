@@ -10,15 +10,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gateway.client import AsyncClient, Client, Outputs
+from gateway.client import Client, Outputs
 from gateway.client.map_arguments import MapArguments
 from gateway.client.results import Evaluation
 from gateway.client.results_file import ResultsFile
 from gateway.core.requests import Response
 from gateway.reference import signature
-from tests.client.servers import served
+from tests.client.servers import asynchronous_client, served
 
 POINTS = np.arange(40.0).reshape(20, 2)
+OF_M = MapArguments("m", POINTS)
 
 
 class Seen:
@@ -94,15 +95,14 @@ def test_points_that_failed_are_sent_again(client: Client, file: Path) -> None:
 
 
 async def test_the_asynchronous_client_goes_on_too(file: Path) -> None:
-    with served("v2-rest", f"{__name__}:added") as address:
-        async with AsyncClient(address) as client:
-            await client.map("added", POINTS[:5], resume=file)
-            Seen.points = []
-            results = await client.map("added", POINTS[:6], resume=file)
-            assert {tuple(each) for each in Seen.points} == {tuple(POINTS[5])}
-            assert [results[at]["y"].item() for at in range(6)] == POINTS[:6].sum(axis=1).tolist()
-            ended = [each.index async for each in client.as_completed("added", POINTS[:6], resume=file)]
-            assert ended == list(range(6))
+    async with asynchronous_client("v2-rest", f"{__name__}:added") as client:
+        await client.map("added", POINTS[:5], resume=file)
+        Seen.points = []
+        results = await client.map("added", POINTS[:6], resume=file)
+        assert {tuple(each) for each in Seen.points} == {tuple(POINTS[5])}
+        assert [results[at]["y"].item() for at in range(6)] == POINTS[:6].sum(axis=1).tolist()
+        ended = [each.index async for each in client.as_completed("added", POINTS[:6], resume=file)]
+        assert ended == list(range(6))
 
 
 def test_a_map_that_is_done_needs_no_server(file: Path) -> None:
@@ -115,9 +115,7 @@ def test_a_map_that_is_done_needs_no_server(file: Path) -> None:
 def test_a_crash_in_the_middle_of_a_line(file: Path) -> None:
     """At every byte: what was written whole is of use, and the rest is written again."""
     arguments = MapArguments("m", POINTS[:3])
-    with ResultsFile(file, arguments) as kept:
-        kept_all(kept, 3)
-    whole = file.read_bytes()
+    whole = written(file, 3, arguments)
     ends = [at + 1 for at, byte in enumerate(whole) if byte == ord("\n")]
     for size in range(len(whole)):
         file.write_bytes(whole[:size])
@@ -132,9 +130,12 @@ def evaluation(at: int) -> Evaluation:
     return Evaluation(at, POINTS[at], 1, Outputs({"y": POINTS[at : at + 1, 0]}, Response((), "m", "1")))
 
 
-def kept_all(kept: ResultsFile, count: int) -> None:
-    assert [kept.find(at, POINTS[at]) for at in range(count)] == [None] * count
-    kept.add(evaluation(at) for at in range(count))
+def written(file: Path, count: int, arguments: MapArguments = OF_M) -> bytes:
+    """What a file has after so many points."""
+    with ResultsFile(file, arguments) as kept:
+        assert [kept.find(at, POINTS[at]) for at in range(count)] == [None] * count
+        kept.add(evaluation(at) for at in range(count))
+    return file.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -152,9 +153,7 @@ def kept_all(kept: ResultsFile, count: int) -> None:
     ],
 )
 def test_a_file_of_another_map_is_refused(file: Path, change: dict[str, Any], told: str) -> None:
-    with ResultsFile(file, MapArguments("m", POINTS)) as kept:
-        kept_all(kept, 3)
-    before = file.read_bytes()
+    before = written(file, 3)
     arguments: dict[str, Any] = {"model": "m", "points": POINTS, "resume": file} | change
     with Client("v2-rest://127.0.0.1:1") as client, pytest.raises(ValueError, match=told) as caught:
         client.map(**arguments)
@@ -166,14 +165,14 @@ def test_a_file_of_another_map_is_refused(file: Path, change: dict[str, Any], to
 
 def test_a_file_with_one_result_of_other_points_stays_unchanged(file: Path) -> None:
     """Nothing is written before the first point whose result it has."""
-    with ResultsFile(file, MapArguments("m", POINTS)) as kept:
+    with ResultsFile(file, OF_M) as kept:
         assert [kept.find(at, POINTS[at]) for at in range(3)] == [None] * 3
         kept.add([evaluation(2)])
     before = file.read_bytes()
     with pytest.raises(ValueError, match="its point 2 has other inputs"):
         ResultsFile(file, MapArguments("m", -POINTS))
     assert file.read_bytes() == before
-    with ResultsFile(file, MapArguments("m", POINTS)) as kept:
+    with ResultsFile(file, OF_M) as kept:
         other = Evaluation(0, POINTS[0], 1, Outputs({"y": POINTS[0]}, Response((), "m", "2")))
         assert kept.find(0, POINTS[0]) is None
         with pytest.raises(ValueError, match="has results of version '1' of the model, and the server answers as '2'"):
@@ -183,54 +182,38 @@ def test_a_file_with_one_result_of_other_points_stays_unchanged(file: Path) -> N
 
 @pytest.mark.parametrize("other", [np.inf, -np.inf, None, "nan", 1.0])
 def test_parameters_without_a_json_number_are_told_apart(file: Path, other: object) -> None:
-    with ResultsFile(file, MapArguments("m", POINTS, parameters={"t": np.nan, "a": 1})) as kept:
-        kept_all(kept, 3)
+    written(file, 3, MapArguments("m", POINTS, parameters={"t": np.nan, "a": 1}))
     with ResultsFile(file, MapArguments("m", POINTS, parameters={"a": 1, "t": np.nan})) as kept:
         assert kept.find(0, POINTS[0]) is not None
     with pytest.raises(ValueError, match="its parameters is"):
         ResultsFile(file, MapArguments("m", POINTS, parameters={"t": other, "a": 1}))
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (b"a,b\n1,2\n", "expected a results file of `map`"),
-        (b"a,b", "expected a results file of `map`"),
-        (b'{"a": 1}\n', "expected a results file of `map`"),
-        (b"[]\n", "expected a results file of `map`"),
-    ],
-)
-def test_a_file_of_something_else_is_left_as_it_is(file: Path, text: bytes, told: str) -> None:
+@pytest.mark.parametrize("text", [b"a,b\n1,2\n", b"a,b", b'{"a": 1}\n', b"[]\n"])
+def test_a_file_of_something_else_is_left_as_it_is(file: Path, text: bytes) -> None:
     file.write_bytes(text)
-    with Client("v2-rest://127.0.0.1:1") as client, pytest.raises(ValueError, match=told):
+    with Client("v2-rest://127.0.0.1:1") as client, pytest.raises(ValueError, match="expected a results file of `map`"):
         client.map("m", POINTS, resume=file)
     assert file.read_bytes() == text
 
 
 @pytest.mark.parametrize("line", [b"\0\0\0", b"{}", b'{"point":"a","inputs":"","outputs":[]}', b"[1]", b""])
 def test_a_damaged_line_is_named(file: Path, line: bytes) -> None:
-    arguments = MapArguments("m", POINTS)
-    with ResultsFile(file, arguments) as kept:
-        kept_all(kept, 3)
-    first, rest = file.read_bytes().split(b"\n", 1)
+    first, rest = written(file, 3).split(b"\n", 1)
     file.write_bytes(b"\n".join([first, line, rest]))
     with pytest.raises(ValueError, match="line 2 is damaged; remove this line"):
-        ResultsFile(file, arguments)
+        ResultsFile(file, OF_M)
 
 
 def test_two_maps_do_not_write_to_one_file(file: Path) -> None:
-    arguments = MapArguments("m", POINTS)
-    with ResultsFile(file, arguments), pytest.raises(ValueError, match="another map writes to it"):
-        ResultsFile(file, arguments)
-    with ResultsFile(file, arguments) as kept:
-        kept_all(kept, 1)
+    with ResultsFile(file, OF_M), pytest.raises(ValueError, match="another map writes to it"):
+        ResultsFile(file, OF_M)
+    written(file, 1)
 
 
 def test_results_of_two_versions_of_a_model_are_not_mixed(file: Path) -> None:
-    arguments = MapArguments("m", POINTS)
-    with ResultsFile(file, arguments) as kept:
-        kept_all(kept, 1)
-    with ResultsFile(file, arguments) as kept:
+    written(file, 1)
+    with ResultsFile(file, OF_M) as kept:
         assert kept.find(0, POINTS[0]) is not None
         assert kept.find(1, POINTS[1]) is None
         other = Evaluation(1, POINTS[1], 1, Outputs({"y": POINTS[1]}, Response((), "m", "2")))
@@ -257,13 +240,13 @@ ARRAYS: list[Callable[[], Any]] = [
 
 @pytest.mark.parametrize("make", ARRAYS)
 def test_every_value_is_kept_as_it_is(file: Path, make: Callable[[], Any]) -> None:
-    arguments, array = MapArguments("m", POINTS), make()
-    with ResultsFile(file, arguments) as kept:
+    array = make()
+    with ResultsFile(file, OF_M) as kept:
         assert kept.find(0, POINTS[0]) is None
         outputs = Outputs({"y": array}, Response((), "m", "3", None, {"a": 1, "b": "c"}))
         kept.add([Evaluation(0, POINTS[0], 1, outputs)])
     assert all(isinstance(json.loads(each), dict) for each in file.read_text().splitlines())
-    with ResultsFile(file, arguments) as kept:
+    with ResultsFile(file, OF_M) as kept:
         found = kept.find(0, POINTS[0])
     assert found is not None
     again = found.outputs["y"]

@@ -25,10 +25,23 @@ REFERENCE = ("reference", "--protocol", "v2-rest", "--bind", "127.0.0.1:PORT", "
 LOST = "its text is lost"
 
 
-def serve_until_told_to_end(process: "subprocess.Popen[str] | subprocess.Popen[bytes]", port: int) -> None:
-    assert eventually(lambda: process.poll() is not None or is_live(port), GENEROUS)
-    assert process.poll() is None, "it ended"
-    process.send_signal(signal.SIGTERM)
+def served(folder: Path, command: tuple[str, ...], redirected: str, workers: int = 1) -> str:
+    """Start this command, end it once it is live, and return what it wrote to standard error."""
+    port = free_port()
+    text = CONFIG.replace("PORT", str(port)).replace("WORKERS", str(workers))
+    (folder / "gateway.yaml").write_text(text)
+    words = [each.replace("PORT", str(port)) for each in command]
+    shell = ["sh", "-c", f'exec "$@" {redirected}', "sh", sys.executable, "-m", "gateway", *words]
+    with subprocess.Popen(shell, cwd=folder, env=ENVIRON, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert eventually(lambda: process.poll() is not None or is_live(port), GENEROUS)
+            assert process.poll() is None, "it ended"
+            process.send_signal(signal.SIGTERM)
+            _, told = process.communicate(timeout=GENEROUS)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    return told
 
 
 def is_live(port: int) -> bool:
@@ -46,17 +59,7 @@ def is_live(port: int) -> bool:
 @pytest.mark.parametrize("command", [SERVE, REFERENCE], ids=["serve", "reference"])
 @pytest.mark.parametrize(("redirected", "why"), [("> /dev/full", "No space left on device"), (">&-", "it is closed")])
 def test_without_standard_output_it_serves(tmp_path: Path, command: tuple[str, ...], redirected: str, why: str) -> None:
-    port = free_port()
-    (tmp_path / "gateway.yaml").write_text(CONFIG.replace("PORT", str(port)).replace("WORKERS", "1"))
-    words = [each.replace("PORT", str(port)) for each in command]
-    shell = ["sh", "-c", f'exec "$@" {redirected}', "sh", sys.executable, "-m", "gateway", *words]
-    with subprocess.Popen(shell, cwd=tmp_path, env=ENVIRON, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            serve_until_told_to_end(process, port)
-            _, told = process.communicate(timeout=GENEROUS)
-        finally:
-            process.kill()
-    assert process.returncode == 0
+    told = served(tmp_path, command, redirected)
     assert f"writing to standard output failed ({why}): {LOST}" in told
     assert "Traceback" not in told
 
@@ -65,15 +68,7 @@ def test_without_standard_output_it_serves(tmp_path: Path, command: tuple[str, .
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("redirected", ["> /dev/full 2>&1", ">&- 2>&- <&-"])
 def test_without_any_it_serves(tmp_path: Path, workers: int, redirected: str) -> None:
-    port = free_port()
-    (tmp_path / "gateway.yaml").write_text(CONFIG.replace("PORT", str(port)).replace("WORKERS", str(workers)))
-    shell = ["sh", "-c", f'exec "$@" {redirected}', "sh", sys.executable, "-m", "gateway", *SERVE]
-    with subprocess.Popen(shell, cwd=tmp_path, env=ENVIRON) as process:
-        try:
-            serve_until_told_to_end(process, port)
-            assert process.wait(GENEROUS) == 0
-        finally:
-            process.kill()
+    assert served(tmp_path, SERVE, redirected, workers) == ""
 
 
 def test_numbers_of_closed_streams_are_not_used_for_anything_else() -> None:

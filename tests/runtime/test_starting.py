@@ -75,8 +75,8 @@ def arguments(command: str, workers: int, folder: Path) -> tuple[str, ...]:
     return command, "--config", str(path), *output
 
 
-def ended(before: tuple[str, ...], *given: str) -> "subprocess.CompletedProcess[str]":
-    command = [*before, sys.executable, "-c", PROGRAM, *given]
+def ended(before: tuple[str, ...], program: str, *given: str) -> "subprocess.CompletedProcess[str]":
+    command = [*before, sys.executable, "-c", program, *given]
     return subprocess.run(command, cwd=ROOT, env=ENVIRON, capture_output=True, text=True, timeout=GENEROUS, check=False)
 
 
@@ -88,7 +88,7 @@ def test_a_signal_ends_the_start(tmp_path: Path, moment: str, is_first: bool) ->
         pytest.skip("PID namespaces are not allowed here")
     command, workers, kind, text = MOMENTS[moment]
     namespace = NAMESPACE if is_first else ()
-    done = ended(namespace, "SIGTERM", kind, text, "gateway", *arguments(command, workers, tmp_path))
+    done = ended(namespace, PROGRAM, "SIGTERM", kind, text, "gateway", *arguments(command, workers, tmp_path))
     assert done.returncode == 0, done
     assert "SIGTERM received" in done.stderr
     assert "Traceback" not in done.stderr
@@ -101,7 +101,7 @@ def test_other_signals_at_the_start(tmp_path: Path, number: str) -> None:
     """SIGINT ends it as SIGTERM does. SIGHUP means to read a file again that has not been read yet."""
     path = tmp_path / "gateway.yaml"
     path.write_text("listeners: 1")
-    done = ended((), number, "import", "gateway.cli.commands.serve", "gateway", "serve", "--config", str(path))
+    done = ended((), PROGRAM, number, "import", "gateway.cli.commands.serve", "gateway", "serve", "--config", str(path))
     if number == "SIGINT":
         assert (done.returncode, done.stderr) == (0, "SIGINT received before the start was over: ended\n")
     else:
@@ -112,42 +112,37 @@ def test_other_signals_at_the_start(tmp_path: Path, number: str) -> None:
 def test_other_commands_end_as_first_process_too() -> None:
     if not can_unshare():
         pytest.skip("PID namespaces are not allowed here")
-    done = ended(NAMESPACE, "SIGTERM", "import", "gateway.cli.commands.schema", "gateway", "schema")
+    done = ended(NAMESPACE, PROGRAM, "SIGTERM", "import", "gateway.cli.commands.schema", "gateway", "schema")
     assert (done.returncode, done.stdout) == (143, "")
 
 
 def test_workers_ignore_signals_before_they_import_anything() -> None:
     """A service manager sends SIGTERM to all processes; the supervisor says what it means."""
-    code = (
-        "import os, runpy, signal, sys\n"
-        "class Imports:\n"
-        "    def find_spec(self, name, *ignored):\n"
-        "        if name == 'gateway.runtime.workers.worker':\n"
-        "            os.kill(os.getpid(), signal.SIGTERM)\n"
-        "            print('goes on')\n"
-        "            raise SystemExit\n"
-        "sys.meta_path.insert(0, Imports())\n"
-        "runpy.run_module('gateway.runtime.workers', run_name='__main__')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=ENVIRON, capture_output=True, text=True, check=False
-    )
+    code = """
+import os, runpy, signal, sys
+class Imports:
+    def find_spec(self, name, *ignored):
+        if name == 'gateway.runtime.workers.worker':
+            os.kill(os.getpid(), signal.SIGTERM)
+            print('goes on')
+            raise SystemExit
+sys.meta_path.insert(0, Imports())
+runpy.run_module('gateway.runtime.workers', run_name='__main__')
+"""
+    done = ended((), code)
     assert (done.returncode, done.stdout) == (0, "goes on\n"), done
 
 
 def test_a_start_looks_for_no_garbage() -> None:
     """All that is imported stays."""
-    code = (
-        "import gc, sys\n"
-        "from gateway.__main__ import main\n"
-        "before = gc.get_stats()[0]['collections']\n"
-        "sys.argv[1:] = ['check', 'gateway/demo.yaml']\n"
-        "try:\n"
-        "    main()\n"
-        "finally:\n"
-        "    print(gc.get_stats()[0]['collections'] - before)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=ENVIRON, capture_output=True, text=True, check=True
-    )
-    assert int(done.stdout.splitlines()[-1]) < 10
+    code = """
+import gc, sys
+from gateway.__main__ import main
+before = gc.get_stats()[0]['collections']
+sys.argv[1:] = ['check', 'gateway/demo.yaml']
+try:
+    main()
+finally:
+    print(gc.get_stats()[0]['collections'] - before)
+"""
+    assert int(ended((), code).stdout.splitlines()[-1]) < 10

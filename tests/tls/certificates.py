@@ -30,6 +30,10 @@ class Files:
         own = f"certificate: {self.certificate}, key: {self.key}, client_ca: {self.ca}, client: {client}"
         return f"{{{own}}}" if crl is None else f"{{{own}, client_crl: {crl}}}"
 
+    def shown_to(self, server: "Files") -> str:
+        """The YAML of a backend's `tls`, which shows this certificate to a server with the other one."""
+        return f"{{ca: {server.ca}, certificate: {self.certificate}, key: {self.key}}}"
+
     def trusting(self, own: "Files | None" = None, alpn: str = "") -> ssl.SSLContext:
         """A client that trusts the CA, with a certificate of its `own`."""
         context = ssl.create_default_context(cafile=str(self.ca))
@@ -61,10 +65,9 @@ class Authority:
         now = datetime.now(UTC)
         ca = x509.load_pem_x509_certificate(self._ca.cert_pem.bytes())
         key: Any = load_pem_private_key(self._ca.private_key_pem.bytes(), None)
-        made = x509.CertificateRevocationListBuilder(
-            ca.subject, last_update=min(now, now + timedelta(days=days)) - timedelta(hours=1),
-            next_update=now + timedelta(days=days),
-        )  # fmt: skip
+        next_update = now + timedelta(days=days)
+        last_update = min(now, next_update) - timedelta(hours=1)
+        made = x509.CertificateRevocationListBuilder(ca.subject, last_update=last_update, next_update=next_update)
         for each in revoked:
             number = x509.load_pem_x509_certificate(each.certificate.read_bytes()).serial_number
             made = made.add_revoked_certificate(

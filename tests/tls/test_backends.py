@@ -6,17 +6,19 @@ import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc.aio
 import pytest
 import uvicorn
 
 from gateway.protocols.v2.grpc import schema
-from tests.limits import GENEROUS, until
+from tests.limits import until
 from tests.running_gateway import running_gateway
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import ask, at, infer
+from tests.tls.running import SIGNATURE, ask, at, infer
 
+NOT_FOR_THE_HOST = b"its certificate is not for the host 'localhost'; check the address, or set `server_name`"
 OUTPUT = {"name": "logdensity", "datatype": "FP64", "shape": [1, 1], "data": [7.0]}
 
 
@@ -31,8 +33,8 @@ class _Uvicorn(uvicorn.Server):
 
 
 @asynccontextmanager
-async def uvicorn_server(files: Files, client_ca: str | None = None) -> AsyncIterator[int]:
-    """A model server over HTTPS. With `client_ca` it asks for certificates."""
+async def uvicorn_server(files: Files, *, asks: bool = False) -> AsyncIterator[int]:
+    """A model server over HTTPS. It may ask for certificates."""
 
     async def application(scope: dict[str, object], receive: object, send: object) -> None:
         more = True
@@ -45,7 +47,7 @@ async def uvicorn_server(files: Files, client_ca: str | None = None) -> AsyncIte
 
     config = uvicorn.Config(
         application, port=0, log_config=None, lifespan="off", ssl_certfile=files.certificate, ssl_keyfile=files.key,
-        ssl_ca_certs=client_ca, ssl_cert_reqs=ssl.CERT_REQUIRED if client_ca else ssl.CERT_NONE,
+        ssl_ca_certs=str(files.ca) if asks else None, ssl_cert_reqs=ssl.CERT_REQUIRED if asks else ssl.CERT_NONE,
     )  # fmt: skip
     server = _Uvicorn(config)
     task = asyncio.ensure_future(server._serve())
@@ -88,12 +90,7 @@ backends:
     endpoints: ["{address}"]
     {"flavor: plain" if protocol == "v2-rest" else ""}
     tls: {tls}
-routes:
-  - match: {{model: m}}
-    backend: lab
-    signature:
-      inputs: [{{name: theta, datatype: FP64, shape: [-1, 2]}}]
-      outputs: [{{name: logdensity, datatype: FP64, shape: [-1, 1]}}]
+routes: [{{match: {{model: m}}, backend: lab, signature: {SIGNATURE}}}]
 """
 
 
@@ -102,22 +99,19 @@ async def asked(protocol: str, address: str, tls: str) -> tuple[int, bytes]:
         return await ask(at(gateway, "http"), None, infer("m"))
 
 
-async def test_a_real_uvicorn_server(authority: Authority, files: Files) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "server", "scheme"),
+    [("v2-rest", uvicorn_server, ""), ("v2-grpc", grpc_server, "grpcs://")],
+    ids=["uvicorn", "grpcio"],
+)
+async def test_a_real_server_that_asks_for_certificates(
+    authority: Authority, files: Files, protocol: str, server: Any, scheme: str
+) -> None:
     own = authority.issue(files.key.parent, "gateway.lab", stem="own")
-    shown = f"{{ca: {files.ca}, certificate: {own.certificate}, key: {own.key}}}"
-    async with uvicorn_server(files, str(files.ca)) as port:
-        status, body = await asked("v2-rest", f"localhost:{port}", shown)
+    async with server(files, asks=True) as port:
+        status, body = await asked(protocol, f"{scheme}localhost:{port}", own.shown_to(files))
         assert (status, json.loads(body)["outputs"]) == (200, [OUTPUT])
-        assert (await asked("v2-rest", f"localhost:{port}", f"{{ca: {files.ca}}}"))[0] == 503
-
-
-async def test_a_real_grpcio_server(authority: Authority, files: Files) -> None:
-    own = authority.issue(files.key.parent, "gateway.lab", stem="own")
-    shown = f"{{ca: {files.ca}, certificate: {own.certificate}, key: {own.key}}}"
-    async with grpc_server(files, asks=True) as port:
-        status, body = await asked("v2-grpc", f"grpcs://localhost:{port}", shown)
-        assert (status, json.loads(body)["outputs"]) == (200, [OUTPUT])
-        assert (await asked("v2-grpc", f"localhost:{port}", f"{{ca: {files.ca}}}"))[0] == 503
+        assert (await asked(protocol, f"localhost:{port}", f"{{ca: {files.ca}}}"))[0] == 503
 
 
 @pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "mip", "grps-brpc"])
@@ -129,10 +123,7 @@ async def test_what_is_wrong_is_said(authority: Authority, files: Files, protoco
     wrong = {
         f"{{ca: {other.ca}}}": (files, b"its certificate is signed by an unknown CA; check `ca`"),
         f"{{ca: {expired.ca}}}": (expired, b"its certificate has expired"),
-        f"{{ca: {named.ca}}}": (
-            named,
-            b"its certificate is not for the host 'localhost'; check the address, or set `server_name`",
-        ),
+        f"{{ca: {named.ca}}}": (named, NOT_FOR_THE_HOST),
         f"{{ca: {files.ca}, server_name: other.lab}}": (named, b"its certificate is not for the host 'other.lab'"),
     }
     for tls, (shown, why) in wrong.items():
@@ -146,8 +137,7 @@ async def test_what_is_wrong_is_said(authority: Authority, files: Files, protoco
         await reader.read()
         writer.close()
 
-    server = await asyncio.start_server(greet, "127.0.0.1", 0)
-    async with server:
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
         address = f"localhost:{server.sockets[0].getsockname()[1]}"
         status, body = await asked(protocol, address, f"{{ca: {files.ca}}}")
     assert status == 503
@@ -178,5 +168,5 @@ async def test_probes_use_tls(files: Files, caplog: pytest.LogCaptureFixture) ->
     caplog.set_level(logging.INFO)
     async with uvicorn_server(files) as port:
         good = text("v2-rest", f"localhost:{port}", f"{{ca: {files.ca}}}\n    health: {{interval: 0.05}}")
-        async with running_gateway(good) as gateway, asyncio.timeout(GENEROUS):
+        async with running_gateway(good) as gateway:
             await until(lambda: gateway.state.status().backends["lab"].endpoints[0].state == "up")

@@ -15,7 +15,7 @@ from tests.limits import GENEROUS
 from tests.paused_server import port_of
 from tests.running_gateway import config_of, running_gateway
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import ask, at, infer
+from tests.tls.running import ask, at, check_density, credentials, infer, near
 
 BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 1], "data": [1.5]}]})
 
@@ -51,13 +51,12 @@ def test_with_a_client_ca_clients_need_a_certificate(authority: Authority, files
             assert client.post(url, content=BODY).json()["outputs"][0]["data"] == [3.0]
         with httpx.Client(verify=files.trusting(), trust_env=False) as client, pytest.raises(httpx.TransportError):
             client.post(url, content=BODY)
-    with started(*options(files, "v2-grpc", "--client-ca", str(files.ca)), folder=tmp_path) as (_, said):
-        certified = grpc.ssl_channel_credentials(
-            files.ca.read_bytes(), own.key.read_bytes(), own.certificate.read_bytes()
-        )
-        with grpc.secure_channel(address(said), certified) as channel:
-            ready = channel.unary_unary("/inference.GRPCInferenceService/ServerReady")
-            assert ready(b"", timeout=GENEROUS) == b"\x08\x01"
+    with (
+        started(*options(files, "v2-grpc", "--client-ca", str(files.ca)), folder=tmp_path) as (_, said),
+        grpc.secure_channel(address(said), credentials(files, own)) as channel,
+    ):
+        ready = channel.unary_unary("/inference.GRPCInferenceService/ServerReady")
+        assert ready(b"", timeout=GENEROUS) == b"\x08\x01"
 
 
 @pytest.mark.long
@@ -95,27 +94,16 @@ async def test_the_servers_of_a_configuration_have_it_and_backends_reach_them(
 listeners: [{{name: own, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
 reference: [{{protocol: {protocol}, bind: "127.0.0.1:0", models: [posterior], tls: {files.asking("required")}}}]
 """
-    signature = (
-        "{inputs: [{name: theta, datatype: FP64, shape: [-1, 2]}], "
-        "outputs: [{name: logdensity, datatype: FP64, shape: [-1, 1]}]}"
-    )
     async with running_gateway(server) as far:
         port = port_of(far.references[0].address)
         (found,) = far.state.status().certificates
         assert found.used_by == [f"reference {protocol!r}"]
-        tls = f"{{ca: {files.ca}, certificate: {own.certificate}, key: {own.key}}}"
-        near = f"""
-listeners: [{{name: near, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
-backends: {{lab: {{protocol: {protocol}, endpoints: ["localhost:{port}"], tls: {tls}}}}}
-routes: [{{match: {{model: posterior}}, backend: lab, signature: {signature}}}]
-"""
-        async with running_gateway(near) as gateway_near:
-            status, body = await ask(at(gateway_near, "near"), None, infer("posterior"))
-            assert status == 200, body
-            assert abs(json.loads(body)["outputs"][0]["data"][0] + 1.2625) < 1e-6
-        without = near.replace(f", certificate: {own.certificate}, key: {own.key}", "")
+        text = near({protocol: port}, own.shown_to(files), model="posterior")
+        async with running_gateway(text) as known:
+            await check_density(known, protocol)
+        without = text.replace(f", certificate: {own.certificate}, key: {own.key}", "")
         async with running_gateway(without) as stranger:
-            assert (await ask(at(stranger, "near"), None, infer("posterior")))[0] != 200
+            assert (await ask(at(stranger, "near"), None, infer(protocol)))[0] != 200
 
 
 def test_what_is_wrong_in_the_configuration_is_told_with_its_place(files: Files) -> None:

@@ -13,7 +13,7 @@ from gateway.config import ConfigError
 from tests.limits import GENEROUS, until
 from tests.running_gateway import config_of, running_gateway
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import GET, ask, at, connected, reply
+from tests.tls.running import GET, ask, at, connected, credentials, reply
 
 TEXT = """
 reload: {{interval: 0.1}}
@@ -70,10 +70,8 @@ async def test_a_revoked_certificate_is_refused_when_the_list_has_changed_and_ot
         assert "its certificate is revoked" in caplog.text
         assert not await asyncio.to_thread(resumed.is_let_in)
         for own, is_known in ((good, True), (bad, False)):
-            credentials = grpc.ssl_channel_credentials(
-                files.ca.read_bytes(), own.key.read_bytes(), own.certificate.read_bytes()
-            )
-            async with grpc.aio.secure_channel(f"localhost:{at(gateway, 'grpc')}", credentials) as channel:
+            known = credentials(files, own)
+            async with grpc.aio.secure_channel(f"localhost:{at(gateway, 'grpc')}", known) as channel:
                 call = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")(b"")
                 code = await call.code()
                 assert (code is grpc.StatusCode.OK) == is_known
@@ -84,23 +82,18 @@ class Session:
 
     def __init__(self, port: int, context: ssl.SSLContext) -> None:
         self._port, self._context = port, context
-        with self._connect(None) as first:
-            first.sendall(GET)
-            assert first.recv(4096).startswith(b"HTTP/1.1 200 ")
-            self._session = first.session
-        with self._connect(self._session) as second:  # with the same list it can be used
-            second.sendall(GET)
-            assert second.recv(4096).startswith(b"HTTP/1.1 200 ")
-
-    def _connect(self, session: ssl.SSLSession | None) -> ssl.SSLSocket:
-        raw = socket.create_connection(("127.0.0.1", self._port), GENEROUS)
-        return self._context.wrap_socket(raw, server_hostname="localhost", session=session)
+        self._session: ssl.SSLSession | None = None
+        assert self.is_let_in()
+        assert self.is_let_in()  # with the same list the session can be used
 
     def is_let_in(self) -> bool:
+        raw = socket.create_connection(("127.0.0.1", self._port), GENEROUS)
         try:
-            with self._connect(self._session) as again:
-                again.sendall(GET)
-                return again.recv(4096).startswith(b"HTTP/1.1 200 ")
+            with self._context.wrap_socket(raw, server_hostname="localhost", session=self._session) as client:
+                client.sendall(GET)
+                received = client.recv(4096)
+                self._session = self._session or client.session
+                return received.startswith(b"HTTP/1.1 200 ")
         except OSError:
             return False
 
@@ -129,9 +122,8 @@ async def test_a_list_that_breaks_is_logged_and_the_one_before_is_kept(
             (error,) = {each.error for each in gateway.state.status().certificates}
             assert error is not None
             assert why in error
-            assert [each.levelno for each in caplog.records if "keeps the previous ones" in each.message] == [
-                logging.ERROR
-            ] * 2
+            levels = [each.levelno for each in caplog.records if "keeps the previous ones" in each.message]
+            assert levels == [logging.ERROR] * 2
             assert await is_let_in(port, files.trusting(good))
             assert not await is_let_in(port, files.trusting(bad))
         authority.revoke(crl, good)

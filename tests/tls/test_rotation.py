@@ -166,7 +166,7 @@ backends:
   far:
     protocol: v2-rest
     endpoints: ["https://localhost:{at(far, "http")}"]
-    tls: {{ca: {files.ca}, certificate: {own.certificate}, key: {own.key}}}
+    tls: {own.shown_to(files)}
 routes: [{{match: {{model: posterior}}, backend: far}}]
 """
         async with running_gateway(near) as gateway:

@@ -2,10 +2,10 @@
 
 import asyncio
 import gc
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from gateway.core.certificates import TlsFiles
@@ -35,23 +35,11 @@ _SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """The first frame of an HTTP/2 server."""
 
 MAKE: dict[str, tuple[Callable[..., Any], Message, str]] = {
-    "http": (lambda address, **more: HttpConnector(address, connection_per_call=False, **more), _HTTP, ""),
-    "http, a connection for each call": (
-        lambda address, **more: HttpConnector(address, connection_per_call=True, **more),
-        _HTTP,
-        "",
-    ),
-    "tcp": (
-        lambda address, **more: TcpConnector(address, framing=ORDERED, connection_per_call=False, **more),
-        _TCP,
-        "",
-    ),
-    "tcp, one connection for all calls": (
-        lambda address, **more: TcpConnector(address, framing=TAGGED, connection_per_call=False, **more),
-        _TCP,
-        "",
-    ),
-    "grpc": (lambda address, **more: GrpcConnector(address, connection_per_call=False, **more), _GRPC, "h2"),
+    "http": (partial(HttpConnector, connection_per_call=False), _HTTP, ""),
+    "http, a connection for each call": (partial(HttpConnector, connection_per_call=True), _HTTP, ""),
+    "tcp": (partial(TcpConnector, framing=ORDERED, connection_per_call=False), _TCP, ""),
+    "tcp, one connection for all calls": (partial(TcpConnector, framing=TAGGED, connection_per_call=False), _TCP, ""),
+    "grpc": (partial(GrpcConnector, connection_per_call=False), _GRPC, "h2"),
 }
 """How a connector is made, a message for it, and its ALPN."""
 
@@ -80,25 +68,19 @@ class SilentServer:
 
 
 @asynccontextmanager
-async def silent(opening: bytes, context: ssl.SSLContext | None) -> AsyncIterator[SilentServer]:
-    served = SilentServer(opening)
-    server = await asyncio.start_server(served.serve, "127.0.0.1", 0, ssl=context, backlog=1024)
-    served.port = server.sockets[0].getsockname()[1]
-    try:
-        yield served
-    finally:
-        server.close()
-
-
-@asynccontextmanager
 async def silent_server(wire: str, files: Files | None) -> AsyncIterator[SilentServer]:
     """A server of `wire`; over TLS with `files`."""
     context = None
     if files is not None:
         own = TlsFiles(str(files.certificate), str(files.key))
         context = server_context(own, "none", _names(wire))
-    async with silent(_SETTINGS if wire == "grpc" else b"", context) as server:
-        yield server
+    served = SilentServer(_SETTINGS if wire == "grpc" else b"")
+    server = await asyncio.start_server(served.serve, "127.0.0.1", 0, ssl=context, backlog=1024)
+    served.port = server.sockets[0].getsockname()[1]
+    try:
+        yield served
+    finally:
+        server.close()
 
 
 def connector_to(wire: str, files: Files | None, port: int) -> tuple[Any, Message]:

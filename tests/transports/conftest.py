@@ -1,13 +1,17 @@
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
+import uvloop
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+"""Their transports pause, close and half-close differently."""
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, LoopFactory]:
-    """Run each test on the event loops in its module's `LOOPS`."""
-    module = getattr(item, "module", None)
-    loops: Mapping[str, LoopFactory] = getattr(module, "LOOPS", {"asyncio": asyncio.new_event_loop})
+    """Run each test on the event loops in its module's `LOOPS`, and the tests of each transport on both by default."""
+    default = LOOPS if item.path.parent != Path(__file__).parent else {"asyncio": asyncio.new_event_loop}
+    loops: Mapping[str, LoopFactory] = getattr(getattr(item, "module", None), "LOOPS", default)
     return loops

@@ -1,6 +1,8 @@
 """A raw server: a function decides every byte that it sends."""
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -42,3 +44,9 @@ async def raw_server(handle: Handle, *, port: int = 0, path: Path | None = None,
         for task in list(handlers):
             task.cancel()
         await asyncio.gather(*handlers, return_exceptions=True)
+
+
+def reset_connection(writer: asyncio.StreamWriter) -> None:
+    """Close with RST: SO_LINGER is 0 s."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()

@@ -8,7 +8,7 @@ import pytest
 from tests.descriptors import open_descriptors
 from tests.tls.certificates import Authority
 from tests.transports.abandoning import MAKE, connections_left, connector_to, give_up, silent_server
-from tests.transports.http.client.endpoint import LOOPS as LOOPS
+from tests.transports.conftest import LOOPS as LOOPS
 
 CALLS = 240
 GENEROUS = 60

@@ -1,9 +1,6 @@
-"""Closing a connector waits for every connection that has a socket."""
-
-import asyncio
+"""Closing a connector closes every connection that has a socket."""
 
 from gateway.transports.connector_connections import ConnectorConnections
-from tests.limits import GENEROUS
 
 
 class Connection:
@@ -17,27 +14,6 @@ class Connection:
         if self._fails:
             raise ValueError("the fault")
         self.is_aborted = True
-
-
-async def test_closing_waits_for_connections_opened_after_all_others_were_lost() -> None:
-    connections: ConnectorConnections[Connection] = ConnectorConnections()
-    first, second = Connection(), Connection()
-    connections.opened(first)
-    connections.lost(first)
-    connections.opened(second)
-    closing = asyncio.ensure_future(connections.close())
-    await asyncio.sleep(0)
-    assert second.is_aborted
-    assert not closing.done()
-    connections.lost(second)
-    async with asyncio.timeout(GENEROUS):
-        await closing
-
-
-async def test_closing_is_at_once_where_nothing_is_open() -> None:
-    connections: ConnectorConnections[Connection] = ConnectorConnections()
-    async with asyncio.timeout(GENEROUS):
-        await connections.close()
 
 
 async def test_a_connection_that_is_opened_after_closing_is_aborted() -> None:

@@ -121,12 +121,8 @@ def test_refused_messages_are_logged_once_a_minute(caplog: pytest.LogCaptureFixt
     for _ in range(3):
         with pytest.raises(GatewayError):
             memory.check(MIB)
-    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
-        (
-            "WARNING",
-            f"refused a message because memory is short: messages hold {len(held)} bytes, limits.memory is {MIB}",
-        )
-    ]
+    told = f"refused a message because memory is short: messages hold {len(held)} bytes, limits.memory is {MIB}"
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [("WARNING", told)]
 
 
 def test_a_client_has_a_share_of_its_own_which_others_do_not_use_up() -> None:
@@ -137,11 +133,10 @@ def test_a_client_has_a_share_of_its_own_which_others_do_not_use_up() -> None:
     assert other is not greedy
     body = ArrivingBody(MIB, greedy)
     body.append(bytes(MIB))
-    with pytest.raises(
-        GatewayError, match=r"this client hold 1048576 bytes, limits\.memory_per_client is 1048576"
-    ) as e:
+    told = r"this client hold 1048576 bytes, limits\.memory_per_client is 1048576"
+    with pytest.raises(GatewayError, match=told) as refused:
         again.check(MIN_COUNTED)
-    assert e.value.reason is Reason.OVERLOADED
+    assert refused.value.reason is Reason.OVERLOADED
     other.check(MIB)
     assert memory.used == MIB
     del body

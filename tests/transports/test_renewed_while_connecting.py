@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-import uvloop
 
 from gateway.assembly.listening import shared
 from gateway.assembly.registry import protocols, transport
@@ -22,8 +21,8 @@ from gateway.transports.shared_listener import SharedListener
 from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS
 from tests.paused_server import port_of
+from tests.transports.conftest import LOOPS
 
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 GET = b"GET /v2/models/a HTTP/1.1\r\nHost: a\r\n\r\n"
 MIP = bytes.fromhex("0009000000000000")
 BRPC = b"PRPC" + struct.pack(">LL", 4, 4) + bytes.fromhex("0a021a00")

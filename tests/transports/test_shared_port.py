@@ -1,17 +1,14 @@
 """Protocols of several transports at one address: each client is served as at an address of its own."""
 
 import asyncio
-import json
 import ssl
 import struct
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 
 import grpc
 import grpc.aio
 import pytest
-import uvloop
 
 from gateway.assembly.listening import exchanges, shared
 from gateway.assembly.reference import reference_router
@@ -31,8 +28,11 @@ from tests.limits import GENEROUS, until
 from tests.paused_server import ask, port_of
 from tests.running_gateway import config_of, reference, running_gateway
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import ask as ask_http
-from tests.tls.running import at, infer, reply
+from tests.tls.conftest import authority as authority
+from tests.tls.conftest import files as files
+from tests.tls.running import at, check_density, near, reply
+from tests.transports.conftest import LOOPS as LOOPS
+from tests.transports.http.server.toy_listener import send_byte_by_byte
 
 MIP = bytes.fromhex("0009000000000000")
 """A kind of message that nobody has: the reply is an error, whatever the model's server does."""
@@ -50,48 +50,9 @@ routes: [{match: {model: "*"}, backend: lab, rewrite: {model: posterior}}]
 FORMS = [name for name in protocols() if name != "v1-rest"]
 """All wire forms but one: where clients name no model, it has the same root as GraphPipe."""
 
-NEAR = """
-listeners: [{name: near, bind: "127.0.0.1:0", protocols: [v2-rest]}]
-backends:
-BACKENDS
-routes:
-ROUTES
-"""
-SIGNATURE = (
-    "{inputs: [{name: theta, datatype: FP64, shape: [-1, 2]}], "
-    "outputs: [{name: logdensity, datatype: FP64, shape: [-1, 1]}]}"
-)
-
-
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-"""Both: handing a connection over is not the same."""
-
-
-@pytest.fixture(scope="module")
-def authority() -> Authority:
-    return Authority()
-
-
-@pytest.fixture
-def files(authority: Authority, tmp_path: Path) -> Files:
-    """A certificate for localhost, and its CA."""
-    return authority.issue(tmp_path, "localhost", "127.0.0.1")
-
 
 def shared_text(server: str = "127.0.0.1:1", more: str = "", names: str = ", ".join(FORMS)) -> str:
     return SHARED.replace("SERVER", server).replace("MORE", more).replace("PROTOCOLS", names)
-
-
-def near_text(port: int, more: str = "") -> str:
-    """One backend of each protocol, all at one port."""
-    backends = "".join(
-        f'  {name}: {{protocol: {name}, endpoints: ["localhost:{port}"] {more}}}\n' for name in protocols()
-    )
-    routes = "".join(
-        f"  - {{match: {{model: {name}}}, backend: {name}, rewrite: {{model: m}}, signature: {SIGNATURE}}}\n"
-        for name in FORMS
-    )
-    return NEAR.replace("BACKENDS", backends).replace("ROUTES", routes)
 
 
 @asynccontextmanager
@@ -137,22 +98,18 @@ async def test_every_wire_form_is_served_at_one_port() -> None:
     async with (
         reference("v2-rest", "posterior") as server,
         running_gateway(shared_text(server)) as far,
-        running_gateway(near_text(at(far, "all"))) as near,
+        running_gateway(near(dict.fromkeys(FORMS, at(far, "all")))) as gateway,
     ):
         for name in FORMS:
             for _ in range(2):  # the second call may use the connection of the first one
-                status, body = await ask_http(at(near, "near"), None, infer(name))
-                assert status == 200, (name, body)
-                assert abs(json.loads(body)["outputs"][0]["data"][0] + 1.2625) < 1e-6, (name, body)
-        assert (
-            far.state.listeners["all"].refused_connections == far.state.listeners["all"].unrecognised_connections == 0
-        )
+                await check_density(gateway, name)
+        listener = far.state.listeners["all"]
+        assert listener.refused_connections == listener.unrecognised_connections == 0
 
 
 async def test_every_wire_form_over_tls_with_certificates_of_clients(authority: Authority, files: Files) -> None:
     """Connectors over HTTP and gRPC announce theirs (ALPN), those of byte streams nothing. All are one principal."""
     own = authority.issue(files.key.parent, "gateway.lab", stem="own")
-    tls = f", tls: {{ca: {files.ca}, certificate: {own.certificate}, key: {own.key}}}"
     listener = f", tls: {files.asking('required')}, auth: {{accept: [certificates]}}"
     access = """
 auth: {certificates: [{identity: "*.lab", principal: "certified:*"}]}
@@ -161,20 +118,16 @@ principals: {"certified:gateway.lab": {permissions: [use]}}
     async with (
         reference("v2-rest", "posterior") as server,
         running_gateway(shared_text(server, listener) + access) as far,
-        running_gateway(near_text(at(far, "all"), tls)) as near,
+        running_gateway(near(dict.fromkeys(FORMS, at(far, "all")), own.shown_to(files))) as gateway,
     ):
         for name in FORMS:
-            status, body = await ask_http(at(near, "near"), None, infer(name))
-            assert status == 200, (name, body)
+            await check_density(gateway, name)
 
 
 @pytest.mark.parametrize("begun", SPOKEN)
 async def test_first_bytes_one_at_a_time(begun: bytes) -> None:
     async with running_gateway(shared_text()) as gateway, connected(at(gateway, "all")) as (reader, writer):
-        for number in begun:
-            writer.write(bytes([number]))
-            await writer.drain()
-            await asyncio.sleep(0)
+        await send_byte_by_byte(writer, begun)
         assert await first(reader) == SPOKEN[begun]
 
 
@@ -204,11 +157,9 @@ async def test_alpn_tells_before_any_byte(offered: list[str], agreed: str | None
         connected(at(gateway, "all"), tls=context) as (reader, writer),
     ):
         assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == agreed
-        if spoken == "mip":
-            writer.write(MIP)
-        elif spoken == "http":
-            writer.write(GET)
-        assert await first(reader) == spoken  # HTTP/2's server speaks though its client has not
+        # HTTP/2's server speaks though its client has not
+        writer.write({"mip": MIP, "http": GET, "grpc": b""}[spoken])
+        assert await first(reader) == spoken
 
 
 async def test_what_is_no_protocol_is_refused_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -224,11 +175,9 @@ async def test_what_is_no_protocol_is_refused_counted_and_logged(caplog: pytest.
         await until_open(gateway.state.listeners["all"], 0)
         assert await answered(port, MIP) == "mip"
     lines = [each.getMessage() for each in caplog.records if each.name.endswith("listener_connections")]
-    assert [line.partition("127.0.0.1:")[0] for line in lines] == [
-        "listener 'all' refuses a connection of ",
-        "listener 'all': TLS with ",
-    ]
-    assert lines[0].endswith(
+    refused, handshake = [line.partition("127.0.0.1:") for line in lines]
+    assert (refused[0], handshake[0]) == ("listener 'all' refuses a connection of ", "listener 'all': TLS with ")
+    assert refused[2].endswith(
         ": its first bytes are b'GET / HTTP/1.1\\r\\n\\r\\n', unknown to the protocols of this port"
     )
 
@@ -262,7 +211,7 @@ async def test_one_too_many_that_stops_after_a_byte_is_closed_as_soon_as_a_silen
     timeouts = Timeouts(head=1e6, idle=1e6, grace=0.05)
     async with listening(timeouts, Limits(connections=1)) as listener:
         port = port_of(listener.address)
-        async with connected(port), connected(port, b"P") as (refused, _), asyncio.timeout(GENEROUS):
+        async with connected(port), connected(port, b"P") as (refused, _):
             assert b" 408 " in await refused.read()
 
 
@@ -303,19 +252,15 @@ async def test_a_reload_changes_the_protocols_of_each_transport_on_open_connecti
 
 async def test_a_port_of_one_byte_stream_does_not_become_a_shared_one_by_a_reload() -> None:
     async with running_gateway(shared_text(names="mip")) as gateway:
-        with pytest.raises(
-            ReloadError, match="its protocol cannot change from mip to mip, grps-brpc at the same address"
-        ):
+        told = "its protocol cannot change from mip to mip, grps-brpc at the same address"
+        with pytest.raises(ReloadError, match=told):
             await gateway.reload(config_of(shared_text(names="mip, grps-brpc")))
 
 
 async def test_a_port_of_one_transport_looks_at_no_first_bytes() -> None:
     """Its listener is the transport's own, and so is each connection from the beginning."""
-    for names, kind in (
-        ("v2-rest, umbridge", HttpListener),
-        ("v2-grpc, grps-grpc", GrpcListener),
-        ("mip", TcpListener),
-    ):
+    kinds = {"v2-rest, umbridge": HttpListener, "v2-grpc, grps-grpc": GrpcListener, "mip": TcpListener}
+    for names, kind in kinds.items():
         async with running_gateway(shared_text(names=names)) as gateway:
             assert type(gateway.state.listeners["all"]) is kind
 
@@ -400,11 +345,7 @@ async def test_a_request_over_http_2_that_is_no_grpc_is_sent_to_http_1_1_if_that
     """RFC 9113 section 7: HTTP_1_1_REQUIRED, 13. Without HTTP at the address the reply is 405."""
     fields = ((b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/v2"), (b":authority", b"a"))
     sent = HELLO + http2.head(*fields, end=True)
-    async with (
-        running_gateway(shared_text(names=names)) as app,
-        connected(at(app, "all"), sent) as (reader, writer),
-        asyncio.timeout(GENEROUS),
-    ):
+    async with running_gateway(shared_text(names=names)) as app, connected(at(app, "all"), sent) as (reader, writer):
         frame = await http2.Peer(reader, writer).next(http2.RST_STREAM, http2.HEADERS)
     assert frame[0] == kind
     assert kind == http2.HEADERS or frame == (http2.RST_STREAM, 0, 1, (13).to_bytes(4))

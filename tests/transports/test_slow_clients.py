@@ -10,16 +10,18 @@ import pytest
 
 from gateway.core.messages import Message
 from gateway.core.protocol import Limits, Protocol
+from gateway.core.transport import Listener
 from gateway.transports.timeouts import Timeouts
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import CONTINUATION, DATA, END_STREAM, HEADERS, PING, frame
 from tests.core.http2.conversation import OPENING, fields, request
+from tests.paused_server import port_of
 from tests.skipping_loop import LOOPS as LOOPS
 from tests.skipping_loop import skip
 from tests.transports.grpc import toy as grpc_toy
 from tests.transports.grpc.toy import CHAT
 from tests.transports.http.server import toy_listener as http_toy
-from tests.transports.http.server.test_connection import HELLO, post
+from tests.transports.http.server.toy_listener import HELLO, post
 from tests.transports.tcp import toy_protocol as tcp_toy
 
 TIMES = Timeouts()
@@ -27,25 +29,8 @@ HEAD, BODY, IDLE = TIMES.head, TIMES.body, TIMES.idle
 LOOK = 5
 """Seconds between two looks at the messages that arrive over gRPC."""
 
-Listening = Callable[[], AbstractAsyncContextManager[str]]
-
-
-@asynccontextmanager
-async def grpc(limits: Limits = grpc_toy.SMALL) -> AsyncIterator[str]:
-    async with grpc_toy.listening(limits=limits) as listener:
-        yield listener.address
-
-
-@asynccontextmanager
-async def http() -> AsyncIterator[str]:
-    async with http_toy.listening() as listener:
-        yield listener.address.removeprefix("http://")
-
-
-@asynccontextmanager
-async def tcp() -> AsyncIterator[str]:
-    async with tcp_toy.listening() as listener:
-        yield listener.address.removeprefix("tcp://")
+Listening = Callable[[], AbstractAsyncContextManager[Listener]]
+grpc, http, tcp = grpc_toy.listening, http_toy.listening, tcp_toy.listening
 
 
 HTTP_HEAD = HELLO[:-2] + b"X: " + b"y" * 100
@@ -104,8 +89,7 @@ class Client:
 
 @asynccontextmanager
 async def connected(address: str) -> AsyncIterator[Client]:
-    host, _, port = address.rpartition(":")
-    client = Client(*await asyncio.open_connection(host, int(port)))
+    client = Client(*await asyncio.open_connection("127.0.0.1", port_of(address)))
     try:
         yield client
     finally:
@@ -118,7 +102,7 @@ async def test_a_byte_a_second(
     listening: Listening, whole: bytes, slowly: bytes, seconds: float, words: str, closes: bool
 ) -> None:
     """`closes`: the connection ends with it. Over gRPC other calls go on, unless a frame of theirs cannot begin."""
-    async with listening() as address, connected(address) as client:
+    async with listening() as listener, connected(listener.address) as client:
         client.writer.write(whole)
         await skip(0)
         took = 0
@@ -131,7 +115,7 @@ async def test_a_byte_a_second(
 
 
 async def test_a_header_has_the_time_of_a_head_on_a_byte_stream_too() -> None:
-    async with tcp() as address, connected(address) as client:
+    async with tcp() as listener, connected(listener.address) as client:
         for at in range(8):
             client.writer.write(PACKET[at : at + 1])
             await skip(3)
@@ -144,7 +128,7 @@ async def test_a_large_message_over_a_slow_line_arrives() -> None:
     size = 2**19
     message = b"\0" + size.to_bytes(4, "big") + bytes(size)
     frames = b"".join(frame(DATA, 0, 1, message[at : at + 2**14]) for at in range(0, len(message), 2**14))
-    async with grpc(Limits(message=size)) as address, connected(address) as client:
+    async with grpc(limits=Limits(message=size)) as listener, connected(listener.address) as client:
         client.writer.write(OPENING + HEAD_FRAME)
         for at in range(0, len(frames), 5000):
             client.writer.write(frames[at : at + 5000])
@@ -180,8 +164,7 @@ async def test_a_client_that_reads_one_reply_after_the_other_stays_connected() -
 
 async def test_a_client_of_grpc_that_reads_one_reply_after_the_other_stays_connected() -> None:
     async with grpc_toy.listening(growing(lambda body: Message(parts=(body,)))) as listener:
-        host, _, port = listener.address.rpartition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(listener.address))
         with_small_buffer(writer)
         peer, largest = http2.Peer(reader, writer), 2**31 - 1
         peer.send(http2.PREFACE, http2.settings(INITIAL_WINDOW_SIZE=largest), http2.window_update(0, largest - 2**16))

@@ -1,6 +1,5 @@
 """Replies that clients do not read count against the process' memory."""
 
-import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -10,9 +9,9 @@ import pytest
 from gateway.core.messages import Message
 from gateway.core.protocol import Framing, Limits, Protocol
 from gateway.transports.memory import PROCESS_MEMORY
-from tests.limits import GENEROUS, until
+from tests.limits import until
+from tests.transports.conftest import LOOPS as LOOPS
 from tests.transports.tcp import toy_protocol as toy
-from tests.transports.tcp.toy_protocol import LOOPS as LOOPS
 from tests.transports.tcp.toy_protocol import TAGGED, connected, listening, packet, read_packet
 
 MIB = 2**20
@@ -45,7 +44,7 @@ async def until_used(least: int, most: float = float("inf")) -> None:
 async def test_unread_replies_of_fifty_clients_are_counted_until_they_are_gone(
     framing: Framing, leave: bool, unused: int
 ) -> None:
-    async with asyncio.timeout(GENEROUS), listening(reply, framing=framing, limits=LIMITS) as listener:
+    async with listening(reply, framing=framing, limits=LIMITS) as listener:
         async with AsyncExitStack() as stack:
             peers = [await stack.enter_async_context(connected(listener)) for _ in range(50)]
             for _, writer in peers:
@@ -64,7 +63,7 @@ async def test_without_memory_large_requests_are_refused_and_small_ones_go_on(
     monkeypatch: pytest.MonkeyPatch, unused: int
 ) -> None:
     monkeypatch.setattr(PROCESS_MEMORY, "limit", unused + 20 * MIB)
-    async with asyncio.timeout(GENEROUS), listening(reply, limits=LIMITS) as listener:
+    async with listening(reply, limits=LIMITS) as listener:
         async with AsyncExitStack() as stack:
             for _ in range(20):
                 _, writer = await stack.enter_async_context(connected(listener))
@@ -80,11 +79,7 @@ async def test_without_memory_large_requests_are_refused_and_small_ones_go_on(
 
 
 async def test_an_aborted_connection_gives_its_memory_back(unused: int) -> None:
-    async with (
-        asyncio.timeout(GENEROUS),
-        listening(reply, limits=LIMITS) as listener,
-        connected(listener) as (_, writer),
-    ):
+    async with listening(reply, limits=LIMITS) as listener, connected(listener) as (_, writer):
         writer.write(packet("much"))
         await until_used(unused + MIB)
         await listener.drain(0)

@@ -199,10 +199,8 @@ async def test_the_command_waits_for_the_end_of_calls_says_what_is_left_and_undo
         drained = await here.command()
         assert (drained.exit_code, drained.stdout) == (0, f"endpoint {here.address(0)} of backend 'lab' is drained\n")
         undone = await here.command("--undo")
-        assert (undone.exit_code, undone.stdout) == (
-            0,
-            f"endpoint {here.address(0)} of backend 'lab' gets calls again\n",
-        )
+        told = f"endpoint {here.address(0)} of backend 'lab' gets calls again\n"
+        assert (undone.exit_code, undone.stdout) == (0, told)
         assert await here.drains() == [None, None]
 
 

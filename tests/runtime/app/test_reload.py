@@ -18,14 +18,15 @@ from gateway.assembly.listening import BindError
 from gateway.config import Config
 from gateway.runtime.app import Gateway
 from gateway.runtime.app.replacing import ReloadError
-from tests.attacks.clients import Grpc
 from tests.core.http2 import by_hand as http2
+from tests.core.http2.conversation import OPENING, fields
 from tests.interop.processes import free_port
 from tests.limits import until
 from tests.paused_server import INFER, QUESTION, Held, ask, get, held, http, port_of
 from tests.running_gateway import config_of, running_gateway
 
 LISTENER = 'listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]\n'
+TWO = LISTENER.replace("]}]", ']}, {name: second, bind: "127.0.0.1:0", protocols: [v2-rest]}]')
 BACKEND = """
 backends: {lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:PORT"], max_in_flight: 1}}
 routes: [{match: {model: m}, backend: lab}]
@@ -153,26 +154,25 @@ async def test_the_health_of_an_endpoint_that_stays_survives_and_one_that_goes_i
         assert gateway.state.status().backends["lab"].endpoints[0].state == "unknown"
 
 
-async def test_changed_limits_of_a_backend_hold_for_the_next_call() -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "changed", "expected"),
+    [
+        ("max_in_flight: 1", "max_in_flight: 1, limits: {message: 10}", "backend 'lab'", 502),
+        ("protocols:", "limits: {message: 10}, protocols:", "listener 'http'", 413),
+    ],
+    ids=["of a backend", "of a listener"],
+)
+async def test_changed_limits_hold_for_the_next_call_on_open_connections(
+    before: str, after: str, changed: str, expected: int
+) -> None:
     async with held() as server, running(LISTENER + BACKEND, server) as gateway:
         server.release.set()
         reader, writer = await sent(at(gateway), INFER)
         assert await status(reader) == 200
-        await gateway.reload(config(LISTENER + BACKEND.replace(
-            "max_in_flight: 1", "limits: {message: 10}"), server))  # fmt: skip
+        small = (LISTENER + BACKEND).replace(before, after)
+        assert await gateway.reload(config(small, server)) == (f"{changed}: limits changed",)
         writer.write(INFER)
-        assert await status(reader) == 502
-
-
-async def test_changed_limits_of_a_listener_hold_on_open_connections() -> None:
-    async with held() as server, running(LISTENER + BACKEND, server) as gateway:
-        server.release.set()
-        reader, writer = await sent(at(gateway), INFER)
-        assert await status(reader) == 200
-        small = LISTENER.replace("protocols:", "limits: {message: 10}, protocols:")
-        assert await gateway.reload(config(small + BACKEND, server)) == ("listener 'http': limits changed",)
-        writer.write(INFER)
-        assert await status(reader) == 413
+        assert await status(reader) == expected
 
 
 async def test_listeners_are_added_removed_moved_and_renamed() -> None:
@@ -203,8 +203,7 @@ async def test_listeners_are_added_removed_moved_and_renamed() -> None:
 
 
 async def test_a_call_at_a_removed_listener_is_answered() -> None:
-    two = LISTENER.replace("]}]", ']}, {name: second, bind: "127.0.0.1:0", protocols: [v2-rest]}]')
-    async with held() as server, running(two + BACKEND, server) as gateway:
+    async with held() as server, running(TWO + BACKEND, server) as gateway:
         reader, _ = await sent(at(gateway, "second"), INFER)
         await server.arrived.wait()
         await gateway.reload(config(NO_MODEL))
@@ -219,11 +218,9 @@ async def test_if_an_address_cannot_be_bound_nothing_changes() -> None:
         free = free_port()
         async with running(LISTENER + BACKEND) as gateway:
             before = gateway.state.config
-            more = "".join(
-                f', {{name: l{number}, bind: "127.0.0.1:{each}", protocols: [v2-rest]}}]'[: None if number else -1]
-                for number, each in enumerate([free, port])
-            )
-            text = LISTENER.replace("]}]", "]}" + more) + BACKEND.replace("model: m", "model: other")
+            form = ', {{name: l{}, bind: "127.0.0.1:{}", protocols: [v2-rest]}}'
+            more = form.format(0, free) + form.format(1, port)
+            text = LISTENER.replace("]}]", f"]}}{more}]") + BACKEND.replace("model: m", "model: other")
             with pytest.raises(BindError, match=f"listener 'l1': cannot bind 127.0.0.1:{port}: Address already in use"):
                 await gateway.reload(config(text))
             assert gateway.state.config is before
@@ -313,27 +310,15 @@ async def test_grpc_calls_whose_method_is_not_served_any_more_are_told_so() -> N
 async def test_a_grpc_call_that_is_still_arriving_is_of_the_new_configuration() -> None:
     routed = 'listeners: [{name: l, bind: "127.0.0.1:0", protocols: [v2-grpc]}]\n' + BACKEND
     message = struct.pack(">?L", False, 3) + b"\x0a\x01m"  # ModelReadyRequest(name="m")
-    path = (b":path", b"/inference.GRPCInferenceService/ModelReady")
-    fields = [(b":method", b"POST"), (b":scheme", b"http"), path, (b":authority", b"a"), http2.CONTENT_TYPE]
-
-    def begin(client: Grpc) -> None:
-        client.stream = 1
-        half = http2.frame(http2.DATA, 0, 1, message[:6])
-        client.socket.sendall(http2.head(*fields, (b"te", b"trailers"), stream=1) + half)
-        client.socket.sendall(http2.frame(http2.PING, 0, 0, bytes(8)))
-        while client.frame()[0] != http2.PING:
-            pass
-
-    def end(client: Grpc) -> bytes:
-        client.socket.sendall(http2.frame(http2.DATA, http2.END_STREAM, 1, message[6:]))
-        return client.reply()
-
+    head = http2.head(*fields(b"/inference.GRPCInferenceService/ModelReady"))
     async with running(routed) as gateway:
-        with await asyncio.to_thread(Grpc, ("127.0.0.1", at(gateway, "l"))) as client:
-            assert isinstance(client, Grpc)
-            await asyncio.to_thread(begin, client)
-            await gateway.reload(config(routed.replace("match: {model: m}", "match: {model: other}")))
-            assert b"model-not-found" in await asyncio.to_thread(end, client)
+        peer = http2.Peer(*await sent(at(gateway, "l"), OPENING))
+        peer.send(head, http2.frame(http2.DATA, 0, 1, message[:6]), http2.frame(http2.PING, 0, 0, bytes(8)))
+        await peer.next(http2.PING)
+        await gateway.reload(config(routed.replace("match: {model: m}", "match: {model: other}")))
+        peer.send(http2.frame(http2.DATA, http2.END_STREAM, 1, message[6:]))
+        _, trailers = [await peer.next(http2.HEADERS) for _ in range(2)]
+        assert b"model-not-found" in trailers[3]
 
 
 async def test_unix_sockets_stay_and_go(tmp_path: Path) -> None:
@@ -361,10 +346,8 @@ async def test_nothing_is_left_of_configurations_that_have_ended(never_collected
     backend = "m{0}: {{protocol: v2-rest, endpoints: ['127.0.0.1:{0}'], safe: true, policies: [{{timeout: {1}}}]}}"
     route = "{{match: {{model: m{0}}}, backend: m{0}, policies: [{{cache: {1}}}]}}"
     both = []
-    for seconds in (30, 31):
-        backends, routes = (
-            ", ".join(each.format(at, f"{{seconds: {seconds}}}") for at in range(1, 51)) for each in (backend, route)
-        )
+    for policy in ("{seconds: 30}", "{seconds: 31}"):
+        backends, routes = (", ".join(each.format(at, policy) for at in range(1, 51)) for each in (backend, route))
         both.append(config(f"{LISTENER}backends: {{{backends}}}\nroutes: [{routes}]\n"))
     async with running(LISTENER) as gateway:
         objects = []
@@ -394,8 +377,7 @@ async def test_a_gateway_that_stops_does_not_reload() -> None:
 
 
 async def test_a_gateway_that_ends_gives_up_what_a_removed_listener_still_has() -> None:
-    two = LISTENER.replace("]}]", ']}, {name: second, bind: "127.0.0.1:0", protocols: [v2-rest]}]')
-    async with held() as server, running(two + BACKEND, server) as gateway:
+    async with held() as server, running(TWO + BACKEND, server) as gateway:
         reader, _ = await sent(at(gateway, "second"), INFER)
         await server.arrived.wait()
         await gateway.reload(config(LISTENER + BACKEND, server))
@@ -408,9 +390,7 @@ async def test_a_sequence_goes_on_at_the_endpoint_that_has_its_state() -> None:
     async with held() as one, held() as two:
         one.release.set()
         two.release.set()
-        text = LISTENER + BACKEND.replace("PORT", str(one.port)).replace(
-            f'{one.port}"]', f'{one.port}", "127.0.0.1:PORT"]'
-        )
+        text = LISTENER + BACKEND.replace("PORT", f'{one.port}", "127.0.0.1:PORT')
         async with running(text, two) as gateway:
             body = QUESTION.replace(b'{"inputs"', b'{"parameters":{"sequence_id":7},"inputs"')
             request = http(b"POST /v2/models/m/infer HTTP/1.1", body)

@@ -61,14 +61,13 @@ async def serving(text: str, folder: Path) -> AsyncIterator[Served]:
         await asyncio.to_thread(context.__exit__, None, None, None)
 
 
-async def post(port: int, path: str, body: bytes) -> tuple[int, bytes]:
-    """Status and body of the reply to a POST on a connection of its own."""
+async def post(port: int, path: str, body: bytes, kind: str = "") -> tuple[int, bytes]:
+    """Status and body of the reply to a POST on a connection of its own. `kind` is the Content-Type of its body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    content = f"Content-Type: {kind}\r\n" if kind else ""
+    start = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{content}Content-Length: {len(body)}\r\n\r\n"
     try:
-        writer.write(
-            b"POST %b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Length: %d\r\n\r\n%b"
-            % (path.encode(), port, len(body), body)
-        )
+        writer.write(start.encode() + body)
         head, _, rest = (await message(reader)).partition(b"\r\n\r\n")
         return int(head.split()[1]), rest
     finally:

@@ -1,18 +1,17 @@
 """Each worker has a cache of its own: all are emptied together, and counted together. So is what workers gather."""
 
-import asyncio
 import os
 import re
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import orjson
 import pytest
 
 from tests.runtime.workers.served import Served, ended, get, post, serving
-from tests.runtime.workers.test_shared_state import Server
+from tests.runtime.workers.test_shared_state import Server, listening
 
 pytestmark = pytest.mark.long
 
@@ -35,13 +34,8 @@ MANY = 60
 @asynccontextmanager
 async def serving_one(folder: Path) -> AsyncIterator[tuple[Served, Server]]:
     """A gateway of two workers before a server."""
-    async with AsyncExitStack() as stack:
-        server = Server()
-        listening = await asyncio.start_server(server.handle, "127.0.0.1", 0)
-        stack.push_async_callback(server.close)
-        stack.callback(listening.close)
-        port = listening.sockets[0].getsockname()[1]
-        yield await stack.enter_async_context(serving(CONFIG.replace("PORT", str(port)), folder)), server
+    async with listening() as server, serving(CONFIG.replace("PORT", str(server.port)), folder) as gateway:
+        yield gateway, server
 
 
 async def infer(gateway: Served, number: int) -> int:
@@ -112,10 +106,5 @@ async def test_the_caches_of_all_workers_are_cleared_by_the_status_api(tmp_path:
 
 async def clear(gateway: Served, body: bytes) -> tuple[int, dict[str, object]]:
     """Status and JSON of the reply to `POST /cache/clear`."""
-    kind = b"Content-Type: application/json\r\n" if body else b""
-    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.ports["admin"])
-    writer.write(b"POST /cache/clear HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + kind)
-    writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
-    head, _, reply = (await reader.read()).partition(b"\r\n\r\n")
-    writer.close()
-    return int(head.split()[1]), orjson.loads(reply)
+    status, reply = await post(gateway.ports["admin"], "/cache/clear", body, "application/json" if body else "")
+    return status, orjson.loads(reply)

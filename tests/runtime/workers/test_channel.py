@@ -4,7 +4,6 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,10 +14,6 @@ from tests.limits import until
 GENEROUS = 20
 
 
-def _itself(channel: Channel) -> Channel:
-    return channel
-
-
 @asynccontextmanager
 async def joined(handlers: dict[str, Callable[..., Any]]) -> AsyncIterator[Channel]:
     """One end of a channel whose other end has these handlers."""
@@ -27,7 +22,7 @@ async def joined(handlers: dict[str, Callable[..., Any]]) -> AsyncIterator[Chann
     channels = Channel({}, lambda: None), Channel(handlers, lambda: None)
     for end, channel in zip(ends, channels, strict=True):
         end.setblocking(False)
-        await loop.create_unix_connection(partial(_itself, channel), sock=end)
+        await loop.create_unix_connection(lambda channel=channel: channel, sock=end)  # type: ignore[misc]
     try:
         async with asyncio.timeout(GENEROUS):
             yield channels[0]

@@ -6,9 +6,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.interop.processes import free_port
 from tests.runtime.workers.served import get, serving
-from tests.runtime.workers.test_serving import CONFIG, infer
+from tests.runtime.workers.test_serving import config, infer
 
 pytestmark = pytest.mark.long
 
@@ -17,10 +16,8 @@ GUESTS = "principals: {guest: {permissions: [use]}}\nauth: {certificates: [{iden
 
 
 async def test_a_client_gets_its_requests_once_however_many_workers_there_are(tmp_path: Path) -> None:
-    text = (
-        CONFIG.replace("REFERENCE", str(free_port())).replace("MODEL", "identity").replace("workers: 2", "workers: 3")
-    )
-    text = GUESTS + text.replace("protocols: [v2-rest]}]\n", "protocols: [v2-rest], auth: {anonymous: guest}}]\n", 1)
+    text = GUESTS + config().replace("workers: 2", "workers: 3")
+    text = text.replace("protocols: [v2-rest]}]\n", "protocols: [v2-rest], auth: {anonymous: guest}}]\n", 1)
     async with serving(text.replace("backend: ref}", f"backend: ref, {POLICIES}}}"), tmp_path) as gateway:
         statuses = await asyncio.gather(*(infer(gateway) for _ in range(60)))
         assert sorted(statuses) == [200] * 10 + [429] * 50

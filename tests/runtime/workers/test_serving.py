@@ -35,6 +35,11 @@ async def infer(gateway: Served, model: str = "identity") -> int:
     return status
 
 
+async def all_answer(gateway: Served, model: str = "identity", status: int = 200) -> None:
+    """Many requests at once, which reach all workers, have this status."""
+    assert await asyncio.gather(*(infer(gateway, model) for _ in range(CALLS))) == [status] * CALLS
+
+
 async def metric(gateway: Served, name: str) -> float:
     """The sum of all samples with this name, and labels if they are part of it."""
     _, page = await get(gateway.ports["health"], "/metrics")
@@ -48,7 +53,7 @@ async def status(gateway: Served) -> dict[str, dict[str, dict[str, object]]]:
 
 async def test_requests_of_all_workers_are_counted_together(tmp_path: Path) -> None:
     async with serving(config(), tmp_path) as gateway:
-        assert await asyncio.gather(*(infer(gateway) for _ in range(CALLS))) == [200] * CALLS
+        await all_answer(gateway)
         assert await infer(gateway, "nobody") == 404
         assert await metric(gateway, "gateway_requests_total{") == CALLS + 1
         assert await metric(gateway, "gateway_request_seconds_count{") == CALLS + 1
@@ -75,7 +80,7 @@ async def test_counts_of_a_killed_worker_stay_and_it_is_started_again(tmp_path: 
         while await metric(gateway, "gateway_workers") != 2:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.02)
         assert await metric(gateway, "gateway_worker_restarts_total") == 1
-        assert await asyncio.gather(*(infer(gateway) for _ in range(CALLS))) == [200] * CALLS
+        await all_answer(gateway)
 
 
 async def test_a_reload_changes_all_workers_and_one_with_errors_none(tmp_path: Path) -> None:
@@ -83,12 +88,12 @@ async def test_a_reload_changes_all_workers_and_one_with_errors_none(tmp_path: P
     async with serving(config(port=port), tmp_path) as gateway:
         (tmp_path / "gateway.yaml").write_text(config("other", port).replace("backend: ref", "backend: missing"))
         assert (await post(gateway.ports["admin"], "/reload", b""))[0] == 422
-        assert await asyncio.gather(*(infer(gateway) for _ in range(CALLS))) == [200] * CALLS
+        await all_answer(gateway)
         text = config("other", port).replace("backend: ref", "backend: ref, rewrite: {model: identity}")
         (tmp_path / "gateway.yaml").write_text(text)
         assert (await post(gateway.ports["admin"], "/reload", b""))[0] == 200
-        assert await asyncio.gather(*(infer(gateway) for _ in range(CALLS))) == [404] * CALLS
-        assert await asyncio.gather(*(infer(gateway, "other") for _ in range(CALLS))) == [200] * CALLS
+        await all_answer(gateway, status=404)
+        await all_answer(gateway, "other")
         # Also by a worker that starts later, whatever the file says by then.
         (tmp_path / "gateway.yaml").write_text("nonsense")
         for each in gateway.workers:
@@ -130,7 +135,7 @@ async def test_a_reload_that_a_worker_cannot_follow_changes_nothing(tmp_path: Pa
         code, reply = await post(gateway.ports["admin"], "/reload", b"")
         assert code == 422
         assert b"cannot bind" in reply
-        assert await asyncio.gather(*(infer(gateway) for _ in range(CALLS))) == [200] * CALLS
+        await all_answer(gateway)
         taken.close()
 
 
@@ -139,9 +144,7 @@ async def test_sigterm_lets_requests_end_in_all_workers(tmp_path: Path) -> None:
     async with serving(config(), tmp_path) as gateway:
         assert (await get(gateway.ports["health"], "/readyz")) == (200, b"ready")
         workers = gateway.workers
-        running = [infer(gateway) for _ in range(CALLS)]
-        found = await asyncio.gather(*running)
+        await all_answer(gateway)
         gateway.process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(gateway.process.wait, 60) == 0
-        assert found == [200] * CALLS
         await ended(workers)

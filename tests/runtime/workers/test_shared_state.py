@@ -5,7 +5,7 @@ import os
 import signal
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import orjson
@@ -24,13 +24,9 @@ backends:
   lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:FIRST", "127.0.0.1:SECOND"] MORE}
 routes: [{match: {model: "*"}, backend: lab}]
 """
-REPLY = {"model_name": "m", "outputs": [{"name": "y", "datatype": "INT32", "shape": [1], "data": [7]}]}
-MODEL = {
-    "name": "m",
-    "platform": "",
-    "inputs": [{"name": "x", "datatype": "INT32", "shape": [1]}],
-    "outputs": [{"name": "y", "datatype": "INT32", "shape": [1]}],
-}
+X, Y = ({"name": name, "datatype": "INT32", "shape": [1]} for name in "xy")
+MODEL = {"name": "m", "platform": "", "inputs": [X], "outputs": [Y]}
+REPLY = {"model_name": "m", "outputs": [Y | {"data": [7]}]}
 OK = b"HTTP/1.1 200 OK"
 
 
@@ -76,22 +72,35 @@ def _http(start: bytes, body: object) -> bytes:
 
 
 @asynccontextmanager
+async def listening() -> AsyncIterator[Server]:
+    """A Server on loopback."""
+    here = Server()
+    server = await asyncio.start_server(here.handle, "127.0.0.1", 0)
+    here.port = server.sockets[0].getsockname()[1]
+    try:
+        yield here
+    finally:
+        server.close()
+        await here.close()
+
+
+@asynccontextmanager
 async def serving_two(folder: Path, more: str = "") -> AsyncIterator[tuple[Served, Server, Server]]:
     """A gateway of four workers before two servers."""
-    async with AsyncExitStack() as stack:
-        servers = Server(), Server()
-        for each in servers:
-            listening = await asyncio.start_server(each.handle, "127.0.0.1", 0)
-            stack.push_async_callback(each.close)
-            stack.callback(listening.close)
-            each.port = listening.sockets[0].getsockname()[1]
-        text = CONFIG.replace("FIRST", str(servers[0].port)).replace("SECOND", str(servers[1].port))
-        yield await stack.enter_async_context(serving(text.replace("MORE", more), folder)), *servers
+    async with listening() as first, listening() as second:
+        text = CONFIG.replace("FIRST", str(first.port)).replace("SECOND", str(second.port)).replace("MORE", more)
+        async with serving(text, folder) as gateway:
+            yield gateway, first, second
 
 
 async def infer(gateway: Served, **parameters: object) -> int:
-    question = {"inputs": [{"name": "x", "datatype": "INT32", "shape": [1], "data": [1]}], "parameters": parameters}
-    return (await post(gateway.ports["listener http"], "/v2/models/m/infer", orjson.dumps(question)))[0]
+    question = orjson.dumps({"inputs": [X | {"data": [1]}], "parameters": parameters})
+    return (await post(gateway.ports["listener http"], "/v2/models/m/infer", question))[0]
+
+
+async def all_answer(gateway: Served) -> None:
+    """Have every worker asked, by many requests at once."""
+    assert await asyncio.gather(*(infer(gateway) for _ in range(40))) == [200] * 40
 
 
 async def test_all_requests_of_a_sequence_reach_the_server_that_has_its_state(tmp_path: Path) -> None:
@@ -119,14 +128,14 @@ async def test_an_endpoint_that_failed_in_several_workers_gets_no_more_calls_of_
 async def test_an_endpoint_whose_probes_fail_gets_no_calls_of_any_worker(tmp_path: Path) -> None:
     more = ", health: {probe: ready, interval: 0.05, unhealthy: 1}"
     async with serving_two(tmp_path, more) as (gateway, first, second):
-        assert await asyncio.gather(*(infer(gateway) for _ in range(40))) == [200] * 40
+        await all_answer(gateway)
         assert first.calls
         assert second.calls
         second.is_ready = False
         while b'"state":"down"' not in (await get(gateway.ports["admin"], "/status"))[1]:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         before = second.calls
-        assert await asyncio.gather(*(infer(gateway) for _ in range(40))) == [200] * 40
+        await all_answer(gateway)
         assert second.calls == before
 
 
@@ -148,22 +157,18 @@ async def test_a_listener_that_a_client_takes_offline_is_offline_in_all_workers(
 
 async def drain(gateway: Served, port: int, **more: object) -> None:
     body = orjson.dumps({"backend": "lab", "endpoint": f"127.0.0.1:{port}", **more})
-    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.ports["admin"])
-    head = b"POST /drain HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
-    writer.write(head + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
-    assert (await reader.read()).startswith(OK)
-    writer.close()
+    assert (await post(gateway.ports["admin"], "/drain", body, "application/json"))[0] == 200
 
 
 async def test_a_drained_endpoint_gets_no_calls_of_any_worker_nor_of_one_that_is_started_again(tmp_path: Path) -> None:
     async with serving_two(tmp_path) as (gateway, first, second):
-        assert await asyncio.gather(*(infer(gateway) for _ in range(40))) == [200] * 40
+        await all_answer(gateway)
         assert first.calls
         assert await infer(gateway, sequence_id=9, sequence_start=True) == 200
         having, other = (first, second) if first.sequences[9] else (second, first)
         await drain(gateway, having.port)
         before = having.calls
-        assert await asyncio.gather(*(infer(gateway) for _ in range(40))) == [200] * 40
+        await all_answer(gateway)
         assert having.calls == before
         assert await infer(gateway, sequence_id=9, sequence_end=True) == 200
         assert (having.calls, having.sequences[9]) == (before + 1, 2)
@@ -173,9 +178,9 @@ async def test_a_drained_endpoint_gets_no_calls_of_any_worker_nor_of_one_that_is
         os.kill(killed, signal.SIGKILL)
         await ended({killed})
         await gateway.until_workers(4)
-        assert await asyncio.gather(*(infer(gateway) for _ in range(40))) == [200] * 40
+        await all_answer(gateway)
         assert having.calls == before + 1
         await drain(gateway, having.port, undo=True)
-        assert await asyncio.gather(*(infer(gateway) for _ in range(40))) == [200] * 40
+        await all_answer(gateway)
         assert having.calls > before + 1
         assert other.calls

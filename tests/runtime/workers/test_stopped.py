@@ -11,7 +11,7 @@ import pytest
 from gateway.runtime.process import process_state
 from tests.cli.commands import started
 from tests.runtime.workers.served import Served, ended
-from tests.runtime.workers.test_serving import CALLS, config, infer
+from tests.runtime.workers.test_serving import all_answer, config
 
 pytestmark = pytest.mark.long
 
@@ -41,7 +41,7 @@ async def test_a_worker_that_is_stopped_is_killed_and_started_again(tmp_path: Pa
             assert text, "the gateway has ended"
             assert "is blocked" not in text
         await ended({stopped})
-        assert await asyncio.gather(*(infer(gateway) for _ in range(CALLS))) == [200] * CALLS
+        await all_answer(gateway)
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGCONT])

@@ -12,9 +12,7 @@ import pytest
 
 from gateway.core.protocol import Limits
 from tests.core.http2 import by_hand as http2
-from tests.limits import GENEROUS
 from tests.transports.grpc.toy import ECHO, ask, connected, listening
-from tests.transports.grpc.toy import LOOPS as LOOPS
 
 LARGE = 300_000
 """Bytes: more than the windows that both sides begin with."""
@@ -66,8 +64,7 @@ async def client(address: str) -> AsyncIterator[Peer]:
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
-        async with asyncio.timeout(GENEROUS):
-            yield Peer(reader, writer, client=True)
+        yield Peer(reader, writer, client=True)
     finally:
         writer.close()
 
@@ -147,14 +144,14 @@ async def echoing() -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("size", [0, 1, LARGE])
 async def test_the_connector_asks_h2(size: int) -> None:
-    async with asyncio.timeout(GENEROUS), echoing() as address, connected(address, LIMITS) as connector:
+    async with echoing() as address, connected(address, LIMITS) as connector:
         message = bytes(range(256)) * (size // 256) + bytes(size % 256)
         for _ in range(2):
             assert bytes((await connector.exchange(ask(message))).body) == message
 
 
 async def test_no_more_calls_at_once_than_h2_allows() -> None:
-    async with asyncio.timeout(GENEROUS), echoing() as address, connected(address, LIMITS) as connector:
+    async with echoing() as address, connected(address, LIMITS) as connector:
         assert bytes((await connector.exchange(ask(b"first"))).body) == b"first"
         replies = await asyncio.gather(*(connector.exchange(ask(bytes([at]))) for at in range(10)))
         assert [bytes(each.body) for each in replies] == [bytes([at]) for at in range(10)]

@@ -6,20 +6,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc.aio
-import uvloop
+import pytest
 
 from gateway.core.address import Address
-from gateway.core.errors import GatewayError, Status
+from gateway.core.errors import GatewayError, Status, TransportError
 from gateway.core.messages import Headers, Message
 from gateway.core.protocol import GrpcBinding, Limits, ListenerSettings, Protocol
 from gateway.core.requests import Request
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream, Ready, always_ready
 from gateway.transports.grpc import Connector, Listener
 from gateway.transports.grpc.client.pool import Resolve
-from gateway.transports.timeouts import GRPC_TIMEOUTS, GrpcEndpointTimeouts
+from gateway.transports.timeouts import GRPC_TIMEOUTS, GrpcEndpointTimeouts, Timeouts
+from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS
-
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 SMALL = Limits(message=100_000, headers=10_000)
 
@@ -27,6 +26,11 @@ UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_le
 
 ECHO = "/toy.Toy/Echo"
 CHAT = "/toy.Toy/Chat"
+
+
+HEAD = http2.head(http2.OK, http2.CONTENT_TYPE)
+TRAILERS = http2.head((b"grpc-status", b"0"), end=True)
+"""What stands before and behind the messages of a reply, in HTTP/2 by hand."""
 
 
 def unused(*_: Any) -> Any:
@@ -70,13 +74,15 @@ async def listening(
     *,
     limits: Limits = SMALL,
     ready: Ready = always_ready,
+    timeouts: Timeouts = Timeouts(),  # noqa: B008
 ) -> AsyncIterator[Listener]:
-    """A listener on a free port of the loopback."""
-    exchanges = Exchanges(exchange, stream, refuse, ready)
-    listener = Listener(ListenerSettings(limits=limits), [(TOY, ""), (OTHER, "")], exchanges)
+    """A listener on a free port of the loopback. The test has GENEROUS seconds for it."""
+    settings, exchanges = ListenerSettings(limits=limits), Exchanges(exchange, stream, refuse, ready)
+    listener = Listener(settings, [(TOY, ""), (OTHER, "")], exchanges, timeouts=timeouts)
     await listener.start(Address("127.0.0.1"))
     try:
-        yield listener
+        async with asyncio.timeout(GENEROUS):
+            yield listener
     finally:
         await listener.drain(0)
 
@@ -101,8 +107,7 @@ async def client(
 async def failed(call: Awaitable[object]) -> Any:
     """The error of a call that must fail."""
     try:
-        async with asyncio.timeout(GENEROUS):
-            await call
+        await call
     except grpc.aio.AioRpcError as error:
         return error
     raise AssertionError("the call succeeded")
@@ -124,6 +129,28 @@ class Held:
             self.cancelled.set()
             raise
         return Message(parts=message.parts)
+
+    async def stream(self, messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        """The same for each message of a stream."""
+        async for message in messages:
+            yield await self(message, protocol)
+
+
+class Endless:
+    """A stream that has a reply whenever one is pulled, and notes whether it was closed."""
+
+    def __init__(self, size: int) -> None:
+        self.pulled = 0
+        self.closed = asyncio.Event()
+        self._size = size
+
+    async def __call__(self, messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        try:
+            while True:
+                self.pulled += 1
+                yield Message(parts=(self.pulled.to_bytes(4, "big"), bytes(self._size)))
+        finally:
+            self.closed.set()
 
 
 class Server:
@@ -157,9 +184,11 @@ class Server:
 async def connected(
     address: str, limits: Limits = SMALL, resolve: Resolve | None = None, timeouts: GrpcEndpointTimeouts = GRPC_TIMEOUTS
 ) -> AsyncIterator[Connector]:
+    """A connector. The test has GENEROUS seconds for it."""
     connector = Connector(address, connection_per_call=False, limits=limits, timeouts=timeouts, resolve=resolve)
     try:
-        yield connector
+        async with asyncio.timeout(GENEROUS):
+            yield connector
     finally:
         await connector.close()
 
@@ -169,6 +198,38 @@ async def connector_to(unary: Any = None, stream: Any = None, limits: Limits = S
     """A connector to a raw server."""
     async with Server(unary, stream) as server, connected(server.address, limits) as connector:
         yield connector
+
+
+@asynccontextmanager
+async def scripted(
+    *scripts: http2.Script,
+    opening: bytes = http2.settings() + http2.window_update(0, 2**30),
+    limits: Limits = SMALL,
+    timeouts: GrpcEndpointTimeouts = GRPC_TIMEOUTS,
+) -> AsyncIterator[Connector]:
+    """A connector to a server whose HTTP/2 is by hand. It plays one script on each connection, the last one on all
+    further ones: behind its `opening`, which answers the client's preface, and until the client closes."""
+
+    def whole(script: http2.Script) -> http2.Script:
+        async def play(peer: http2.Peer) -> None:
+            await peer.opening(opening)
+            await script(peer)
+            await peer.closed()
+
+        return play
+
+    async with (
+        http2.serving(*map(whole, scripts)) as address,
+        connected(address, limits, timeouts=timeouts) as connector,
+    ):
+        yield connector
+
+
+async def refused(exchange: Awaitable[object]) -> TransportError:
+    """The error of an exchange that must fail."""
+    with pytest.raises(TransportError) as caught:
+        await exchange
+    return caught.value
 
 
 def ask(body: bytes = b"", *headers: tuple[bytes, bytes], path: str = ECHO, deadline: float | None = None) -> Message:

@@ -10,8 +10,7 @@ import pytest
 
 from gateway.core.protocol import Limits
 from tests.limits import GENEROUS
-from tests.transports.http.client.endpoint import LOOPS as LOOPS
-from tests.transports.http.client.endpoint import connecting, post, serving
+from tests.transports.http.client.endpoint import connector_to, post
 from tests.transports.http.server.toy_listener import listening
 
 LARGE = Limits(message=2**20)
@@ -85,7 +84,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 @pytest.mark.parametrize("size", [1, 2, 100_000, 100_001])
 async def test_h11_reads_requests_and_its_replies_are_read(size: int) -> None:
     message = bytes(range(256)) * (size // 256) + bytes(size % 256)
-    async with serving(answer) as port, connecting(port, LARGE) as connector:
+    async with connector_to(answer, LARGE) as connector:
         for parts in ((message,), (message[:1], memoryview(message)[1:])):
             reply = await connector.exchange(post(*parts))
             assert (reply.status, bytes(reply.body)) == (200, message)

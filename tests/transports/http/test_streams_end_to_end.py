@@ -18,17 +18,8 @@ from gateway.routing.endpoint import Endpoint as RoutedEndpoint
 from gateway.transports.http.client.connector import HttpConnector
 from gateway.transports.http.server.listener import HttpListener
 from tests.limits import GENEROUS, settle
-from tests.transports.http.client.endpoint import LOOPS as LOOPS
 from tests.transports.http.client.endpoint import Endpoint, read_request, serving
-from tests.transports.http.server.toy_listener import (
-    connected,
-    read_all,
-    refuse,
-    send_byte_by_byte,
-    send_whole,
-    toy,
-    unused,
-)
+from tests.transports.http.server.toy_listener import connected, refuse, send_byte_by_byte, send_whole, toy, unused
 from tests.transports.raw_server import Handle
 
 
@@ -87,24 +78,20 @@ CHUNKED = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nTransfer-Encoding: ch
 async def between(handle: Handle) -> AsyncIterator[HttpListener]:
     """A listener whose requests go to `handle`."""
     async with serving(handle) as port:
+        framing = THROUGH.http.stream_framing
         connector = HttpConnector(
-            f"127.0.0.1:{port}",
-            connection_per_call=False,
-            limits=DEFAULT_LIMITS,
-            stream_framing=THROUGH.http.stream_framing,
+            f"127.0.0.1:{port}", connection_per_call=False, limits=DEFAULT_LIMITS, stream_framing=framing
         )
         endpoint, target, settings = RoutedEndpoint("lab", connector), Target("lab", "lab:1"), ListenerSettings()
         destination = Destination(stream=lambda request: ask_stream(request, THROUGH, endpoint, target))
-        listener = HttpListener(
-            settings,
-            [(THROUGH, "")],
-            Exchanges(
-                unused, lambda messages, way: answer_stream(messages, way, settings, lambda _: destination), refuse
-            ),
+        exchanges = Exchanges(
+            unused, lambda messages, way: answer_stream(messages, way, settings, lambda _: destination), refuse
         )
+        listener = HttpListener(settings, [(THROUGH, "")], exchanges)
         await listener.start(Address("127.0.0.1"))
         try:
-            yield listener
+            async with asyncio.timeout(GENEROUS):
+                yield listener
         finally:
             await listener.drain(0)
             await connector.close()
@@ -127,7 +114,7 @@ async def test_a_reply_passes_through(given: bytes, expected: bytes, send: objec
     endpoint = Endpoint([given])
     async with between(endpoint.handle) as listener, connected(listener) as (reader, writer):
         await send(writer, POST % b"" + LAST)  # type: ignore[operator]
-        assert await read_all(reader) == expected % b"" + expected % b"Connection: close\r\n"
+        assert await reader.read() == expected % b"" + expected % b"Connection: close\r\n"
     assert [head.split(b"\r\n")[0] for head, _ in endpoint.requests] == [b"POST /any?a=b HTTP/1.1"] * 2
     assert [body for _, body in endpoint.requests] == [b"hi"] * 2
     assert endpoint.connections == 1
@@ -142,7 +129,7 @@ async def test_a_client_that_leaves_closes_the_connection_to_the_endpoint() -> N
         await reader.read()
         left.set()
 
-    async with between(handle) as listener, connected(listener) as (reader, writer), asyncio.timeout(GENEROUS):
+    async with between(handle) as listener, connected(listener) as (reader, writer):
         await send_whole(writer, LAST)
         await reader.readuntil(b"1\r\na\r\n")
         writer.close()
@@ -157,9 +144,9 @@ async def test_an_endpoint_that_is_slower_than_the_deadline_is_left() -> None:
         await reader.read()
         left.set()
 
-    async with between(handle) as listener, connected(listener) as (reader, writer), asyncio.timeout(GENEROUS):
+    async with between(handle) as listener, connected(listener) as (reader, writer):
         await send_whole(writer, POST % b"Request-Timeout: 0.1\r\nConnection: close\r\n")
-        said = await read_all(reader)
+        said = await reader.read()
         await left.wait()
     assert said.startswith(b"HTTP/1.1 504 Gateway Timeout\r\n")
     assert said.endswith(b"through: the deadline that the client set has passed")
@@ -183,6 +170,6 @@ async def test_much_goes_through_a_client_that_reads_slowly() -> None:
         await send_whole(writer, LAST)
         await settle(2000)
         assert written < count // 2
-        said = await read_all(reader)
+        said = await reader.read()
     assert said.count(b"x") == count * len(piece) + CHUNKED.count(b"x")
     assert said.endswith(b"\r\n0\r\n\r\n")

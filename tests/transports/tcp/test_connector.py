@@ -3,7 +3,7 @@
 import asyncio
 import re
 import socket
-import struct
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from gateway.transports.inflate import IN_THREAD
 from gateway.transports.tcp.client_connection import MAX_UNREQUESTED, TcpClientConnection
 from gateway.transports.tcp.connector import TcpConnector
 from tests.limits import GENEROUS, until
-from tests.transports.raw_server import raw_server
+from tests.transports.raw_server import Handle, raw_server, reset_connection
 from tests.transports.tcp.toy_protocol import (
     HEADED,
     HEADER,
@@ -35,7 +35,6 @@ from tests.transports.tcp.toy_protocol import (
     squeezed,
     tag_of,
 )
-from tests.transports.tcp.toy_protocol import LOOPS as LOOPS
 
 
 def ask(text: str) -> Message:
@@ -55,24 +54,40 @@ class Upper:
         for _ in range(self.per_connection):
             tag, text = await read_packet(reader)
             writer.write(packet(text.upper(), tag))
-            await writer.drain()
 
 
-async def test_a_connection_is_kept() -> None:
-    upper = Upper()
-    async with raw_server(upper) as address, connecting(address) as connector:
-        for text in ("one", "two"):
-            assert body_of(await connector.exchange(ask(text))) == text.upper()
-    assert upper.connections == 1
-
-
-async def test_a_kept_connection_that_the_endpoint_closed_is_not_used() -> None:
-    upper = Upper(per_connection=1)
+@pytest.mark.parametrize(("per_connection", "connections"), [(1000, 1), (1, 2)])
+async def test_a_connection_is_kept_unless_the_endpoint_closes_it(per_connection: int, connections: int) -> None:
+    upper = Upper(per_connection)
     async with raw_server(upper) as address, connecting(address) as connector:
         for text in ("one", "two"):
             assert body_of(await connector.exchange(ask(text))) == text.upper()
             await asyncio.sleep(0.01)  # else the loop has not noticed the end, and the call itself fails
-    assert upper.connections == 2
+    assert upper.connections == connections
+
+
+def answering(reply: Callable[[str, int], bytes]) -> Handle:
+    """Answers each request with what `reply` makes of its text and tag."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            tag, text = await read_packet(reader)
+            writer.write(reply(text, tag))
+
+    return handle
+
+
+class SilentEndpoint:
+    """Reads a request, and answers nothing."""
+
+    def __init__(self) -> None:
+        self.asked, self.left = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_packet(reader)
+        self.asked.set()
+        await reader.read()
+        self.left.set()
 
 
 async def test_a_connection_per_call_where_the_endpoint_wants_it() -> None:
@@ -114,21 +129,21 @@ async def test_a_large_message_both_ways() -> None:
 
 
 async def test_tagged_calls_share_a_connection_and_take_their_replies_in_any_order() -> None:
-    connections = 0
+    connections, count = 0, 500
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
         connections += 1
-        asked = [await read_packet(reader) for _ in range(20)]
+        asked = [await read_packet(reader) for _ in range(count)]
         writer.write(packet("nobody's", 4711))
         for tag, text in reversed(asked):
             writer.write(packet(text.upper(), tag))
         await reader.read()
 
     async with raw_server(handle) as address, connecting(address, TAGGED) as connector:
-        replies = await asyncio.gather(*(connector.exchange(ask(f"n{at}")) for at in range(20)))
-    assert [body_of(reply) for reply in replies] == [f"N{at}" for at in range(20)]
-    assert len({tag_of(reply) for reply in replies}) == 20
+        replies = await asyncio.gather(*(connector.exchange(ask(f"n{at}")) for at in range(count)))
+    assert [body_of(reply) for reply in replies] == [f"N{at}" for at in range(count)]
+    assert len({tag_of(reply) for reply in replies}) == count
     assert connections == 1
 
 
@@ -173,27 +188,10 @@ async def test_when_a_shared_connection_ends_all_its_calls_fail_and_the_next_has
     assert connections == 2
 
 
-async def test_hundreds_of_calls_in_flight_on_one_connection() -> None:
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked = [await read_packet(reader) for _ in range(500)]
-        for tag, text in sorted(asked, key=lambda each: each[1]):
-            writer.write(packet(text.upper(), tag))
-        await reader.read()
-
-    async with raw_server(handle) as address, connecting(address, TAGGED) as connector:
-        replies = await asyncio.gather(*(connector.exchange(ask(f"n{at}")) for at in range(500)))
-    assert [body_of(reply) for reply in replies] == [f"N{at}" for at in range(500)]
-
-
 async def test_a_call_with_a_wrong_tag_in_its_reply_is_free_when_it_is_given_up() -> None:
     """The connection goes on with the other calls."""
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            tag, text = await read_packet(reader)
-            writer.write(packet(text.upper(), tag + 1_000_000 if text == "lost" else tag))
-
-    async with raw_server(handle) as address, connecting(address, TAGGED) as connector:
+    losing = answering(lambda text, tag: packet(text.upper(), tag + 1_000_000 if text == "lost" else tag))
+    async with raw_server(losing) as address, connecting(address, TAGGED) as connector:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await connector.exchange(ask("lost"))
@@ -216,12 +214,8 @@ async def test_a_flood_of_unrequested_replies_ends_the_connection() -> None:
 
 
 async def test_the_tail_of_a_late_reply_is_not_read_as_the_next() -> None:
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tag, text = await read_packet(reader)
-        writer.write(packet(text.upper(), tag) + b"\0")
-        await reader.read()
-
-    async with raw_server(handle) as address, connecting(address, TAGGED) as connector:
+    more = answering(lambda text, tag: packet(text.upper(), tag) + b"\0")
+    async with raw_server(more) as address, connecting(address, TAGGED) as connector:
         for text in ("one", "two"):
             assert body_of(await connector.exchange(ask(text))) == text.upper()
 
@@ -332,6 +326,11 @@ async def test_nothing_is_sent_after_the_deadline() -> None:
         assert body_of(await connector.exchange(ask("in time"))) == "IN TIME"
 
 
+def large_calls(connector: TcpConnector) -> list[asyncio.Task[Message]]:
+    """More than the buffers of the kernel hold."""
+    return [asyncio.ensure_future(connector.exchange(ask("x" * 10_000_000))) for _ in range(10)]
+
+
 async def test_calls_do_not_pile_up_behind_an_endpoint_that_does_not_read() -> None:
     come, go = asyncio.Event(), asyncio.Event()
 
@@ -343,7 +342,7 @@ async def test_calls_do_not_pile_up_behind_an_endpoint_that_does_not_read() -> N
             writer.write(packet(text[:1], tag))
 
     async with raw_server(handle) as address, connecting(address, TAGGED, limits=Limits(message=2**24)) as connector:
-        calls = [asyncio.ensure_future(connector.exchange(ask("x" * 10_000_000))) for _ in range(10)]
+        calls = large_calls(connector)
         await come.wait()
         await asyncio.wait(calls, timeout=0.1)
         [connection] = connector._connections._open
@@ -361,7 +360,7 @@ async def test_a_call_that_was_never_written_says_so() -> None:
         await go.wait()
 
     async with raw_server(handle) as address, connecting(address, TAGGED, limits=Limits(message=2**24)) as connector:
-        calls = [asyncio.ensure_future(connector.exchange(ask("x" * 10_000_000))) for _ in range(10)]
+        calls = large_calls(connector)
         await come.wait()
         await asyncio.wait(calls, timeout=0.1)
         go.set()
@@ -387,17 +386,14 @@ class Slow(TcpConnector):
 async def test_an_endpoint_that_closes_each_connection_at_once(protocol: str, knows: bool, reset: bool) -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if reset:
-            at_once = struct.pack("ii", 1, 0)
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
-            writer.transport.abort()
+            reset_connection(writer)
 
     form = protocols()[protocol]
     assert isinstance(form.binding, StreamBinding)
     request = Request(Operation.INFER, model="m", inputs=(tensor("x", np.array([[1.0]])),))
     async with raw_server(handle) as address:
-        connector = (Slow if knows else TcpConnector)(
-            address, framing=form.binding.framing, connection_per_call=False, limits=Limits()
-        )
+        kind = Slow if knows else TcpConnector
+        connector = kind(address, framing=form.binding.framing, connection_per_call=False, limits=Limits())
         for _ in range(20):
             with pytest.raises(TransportError) as failure:
                 async with asyncio.timeout(GENEROUS):
@@ -411,42 +407,25 @@ async def test_an_endpoint_that_closes_each_connection_at_once(protocol: str, kn
 
 @pytest.mark.parametrize("size", [10, IN_THREAD + 1], ids=["at once", "in a thread"])
 async def test_a_compressed_reply_is_inflated(size: int) -> None:
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tag, text = await read_packet(reader)
-        writer.write(squeezed(text * size, tag))
-        await reader.read()
-
-    limits = Limits(message=2**20)
-    async with raw_server(handle) as address, connecting(address, SQUEEZING, limits=limits) as connector:
+    large = answering(lambda text, tag: squeezed(text * size, tag))
+    async with raw_server(large) as address, connecting(address, SQUEEZING, limits=Limits(message=2**20)) as connector:
         assert body_of(await connector.exchange(ask("a"))) == "a" * size
 
 
 @pytest.mark.parametrize(
     ("reply", "why"),
-    [
-        (squeezed(bytes(100_001), 1), "reply: more than 100000 bytes"),
-        (packet(b"\0no zlib", 1), "reply: Error -3"),
-    ],
+    [(squeezed(bytes(100_001), 1), "reply: more than 100000 bytes"), (packet(b"\0no zlib", 1), "reply: Error -3")],
 )
 async def test_a_reply_that_cannot_be_inflated(reply: bytes, why: str) -> None:
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_packet(reader)
-        writer.write(reply)
-        await reader.read()
-
-    async with raw_server(handle) as address:
+    async with raw_server(answering(lambda text, tag: reply)) as address:
         error = await fails(address, framing=SQUEEZING)
     assert (error.reason, error.sent) == (Reason.INVALID_OUTPUT, True)
     assert error.message.startswith(why)
 
 
 async def test_a_reply_beyond_the_limit_leaves_the_other_calls_alone() -> None:
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            tag, text = await read_packet(reader)
-            writer.write(packet(text * (100_000 if text == "big!" else 1), tag))
-
-    async with raw_server(handle) as address, connecting(address, HEADED) as connector:
+    some_large = answering(lambda text, tag: packet(text * (100_000 if text == "big!" else 1), tag))
+    async with raw_server(some_large) as address, connecting(address, HEADED) as connector:
         replies = await asyncio.gather(*(connector.exchange(ask(text)) for text in ("one", "big!", "two")))
         assert [body_of(reply) for reply in replies] == ["one", "big!", "two"]
         assert len(connector._connections._open) == 1
@@ -518,20 +497,12 @@ async def test_nothing_listens_at_the_address(tmp_path: Path) -> None:
 
 
 async def test_a_call_that_is_given_up_closes_its_connection() -> None:
-    ended = asyncio.Event()
-    began = asyncio.Event()
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_packet(reader)
-        began.set()
-        await reader.read()
-        ended.set()
-
-    async with raw_server(handle) as address, connecting(address) as connector:
+    silent = SilentEndpoint()
+    async with raw_server(silent) as address, connecting(address) as connector:
         call = asyncio.ensure_future(connector.exchange(ask("one")))
-        await began.wait()
+        await silent.asked.wait()
         call.cancel()
-        await ended.wait()
+        await silent.left.wait()
 
 
 async def test_unrequested_bytes_are_not_taken_for_a_reply() -> None:
@@ -576,16 +547,10 @@ async def test_closing_waits_for_a_connection_that_was_opened_after_another_was_
 
 
 async def test_closing_fails_running_and_later_exchanges() -> None:
-    come = asyncio.Event()
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_packet(reader)
-        come.set()
-        await reader.read()
-
-    async with raw_server(handle) as address, connecting(address) as connector:
+    silent = SilentEndpoint()
+    async with raw_server(silent) as address, connecting(address) as connector:
         call = asyncio.ensure_future(connector.exchange(ask("one")))
-        await come.wait()
+        await silent.asked.wait()
         await connector.close()
         with pytest.raises(TransportError, match="closed without a reply"):
             await call
@@ -595,9 +560,6 @@ async def test_closing_fails_running_and_later_exchanges() -> None:
 
 async def test_with_an_ip_the_name_is_not_looked_up() -> None:
     async with raw_server(Upper()) as address:
-        port = address.rpartition(":")[2]
-        connector = TcpConnector(
-            f"models.invalid:{port}", framing=HEADED, connection_per_call=False, limits=Limits(), ip="127.0.0.1"
-        )
-        assert body_of(await connector.exchange(ask("one"))) == "ONE"
-        await connector.close()
+        name = address.replace("127.0.0.1", "models.invalid")
+        async with connecting(name, HEADED, ip="127.0.0.1") as connector:
+            assert body_of(await connector.exchange(ask("one"))) == "ONE"

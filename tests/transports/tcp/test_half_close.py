@@ -1,27 +1,14 @@
 """Clients that end their side of the connection after their requests: those that wait get every answer, those that have
 left are noticed."""
 
-import asyncio
 import select
-import socket
-import struct
 
 import pytest
 
 from gateway.core.frozen import replace
 from gateway.core.protocol import Framing
-from tests.limits import GENEROUS
-from tests.transports.tcp.test_server_connection import PausedExchange
-from tests.transports.tcp.toy_protocol import LOOPS as LOOPS
-from tests.transports.tcp.toy_protocol import (
-    ORDERED,
-    TAGGED,
-    connected,
-    listening,
-    packet,
-    read_all,
-    within_bound,
-)
+from tests.transports.raw_server import reset_connection
+from tests.transports.tcp.toy_protocol import ORDERED, TAGGED, PausedExchange, client, packet
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="the system has no epoll")
 
@@ -30,91 +17,77 @@ both_framings = pytest.mark.parametrize("framing", [ORDERED, TAGGED], ids=["one 
 
 @both_framings
 async def test_a_request_that_is_answered_at_once_has_its_answer(framing: Framing) -> None:
-    async with listening(framing=framing) as listener, connected(listener) as (reader, writer):
+    async with client(framing=framing) as (reader, writer):
         writer.write(packet("one", 1))
         writer.write_eof()
-        assert await read_all(reader) == packet("ONE", 1)
+        assert await reader.read() == packet("ONE", 1)
 
 
 @both_framings
 async def test_a_request_whose_answer_takes_time_has_it_and_the_connection_ends_with_it(framing: Framing) -> None:
     paused = PausedExchange()
-    async with listening(paused, framing=framing) as listener, connected(listener) as (reader, writer):
+    async with client(paused, framing=framing) as (reader, writer):
         writer.write(packet("one", 1))
         writer.write_eof()
-        assert await within_bound(paused.requests.get()) == "one"
-        assert await within_bound(reader.readexactly(1)) == b"T"  # the client's end has been seen
+        assert await paused.requests.get() == "one"
+        assert await reader.readexactly(1) == b"T"  # the client's end has been seen
         paused.resume["one"].set()
-        assert b"T" + await read_all(reader) == packet("ONE", 1)
+        assert b"T" + await reader.read() == packet("ONE", 1)
 
 
 @pytest.mark.parametrize("count", [2, 100])
 async def test_every_one_of_several_requests_has_its_answer(count: int) -> None:
     paused = PausedExchange()
-    async with listening(paused) as listener, connected(listener) as (reader, writer):
+    async with client(paused) as (reader, writer):
         writer.write(b"".join(packet(f"n{at}") for at in range(count)))
         writer.write_eof()
         for at in range(count):
-            assert await within_bound(paused.requests.get()) == f"n{at}"
+            assert await paused.requests.get() == f"n{at}"
             paused.resume[f"n{at}"].set()
-        assert await read_all(reader) == b"".join(packet(f"N{at}") for at in range(count))
+        assert await reader.read() == b"".join(packet(f"N{at}") for at in range(count))
 
 
 async def test_answers_may_come_in_any_order() -> None:
     paused = PausedExchange()
-    async with listening(paused, framing=TAGGED) as listener, connected(listener) as (reader, writer):
+    async with client(paused, framing=TAGGED) as (reader, writer):
         writer.write(packet("one", 1) + packet("two", 2))
         writer.write_eof()
         for _ in range(2):
-            await within_bound(paused.requests.get())
-        assert await within_bound(reader.readexactly(1)) == b"T"
+            await paused.requests.get()
+        assert await reader.readexactly(1) == b"T"
         paused.resume["two"].set()
         two = packet("TWO", 2)
-        assert await within_bound(reader.readexactly(len(two))) == two[1:] + b"T"
+        assert await reader.readexactly(len(two)) == two[1:] + b"T"
         paused.resume["one"].set()
-        assert b"T" + await read_all(reader) == packet("ONE", 1)
+        assert b"T" + await reader.read() == packet("ONE", 1)
 
 
 async def test_a_request_that_is_not_whole_behind_a_whole_one_ends_the_connection() -> None:
     paused = PausedExchange()
-    async with listening(paused) as listener, connected(listener) as (reader, writer):
+    async with client(paused) as (reader, writer):
         writer.write(packet("one") + packet("two")[:-1])
         writer.write_eof()
-        paused.resume[await within_bound(paused.requests.get())].set()
-        assert await read_all(reader) == packet("ONE")
-
-
-async def test_a_client_that_has_left_is_noticed() -> None:
-    paused = PausedExchange()
-    async with listening(paused) as listener, connected(listener) as (_, writer):
-        writer.write(packet("one"))
-        await within_bound(paused.requests.get())
-        writer.close()
-        async with asyncio.timeout(GENEROUS):
-            await paused.cancelled.wait()
+        paused.resume[await paused.requests.get()].set()
+        assert await reader.read() == packet("ONE")
 
 
 async def test_a_client_that_waits_and_then_leaves_is_noticed() -> None:
     paused = PausedExchange()
-    async with listening(paused) as listener, connected(listener) as (reader, writer):
+    async with client(paused) as (reader, writer):
         writer.write(packet("one"))
         writer.write_eof()
-        await within_bound(paused.requests.get())
-        assert await within_bound(reader.readexactly(1)) == b"T"
+        await paused.requests.get()
+        assert await reader.readexactly(1) == b"T"
         assert not paused.cancelled.is_set()
-        sock = writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        writer.transport.abort()
-        async with asyncio.timeout(GENEROUS):
-            await paused.cancelled.wait()
+        reset_connection(writer)
+        await paused.cancelled.wait()
 
 
 async def test_without_a_first_byte_that_all_replies_have_the_client_counts_as_gone() -> None:
     paused = PausedExchange()
-    framing = replace(ORDERED, magic=b"")
-    async with listening(paused, framing=framing) as listener, connected(listener) as (reader, writer):
+    async with client(paused, framing=replace(ORDERED, magic=b"")) as (reader, writer):
         writer.write(packet("one"))
-        await within_bound(paused.requests.get())
+        await paused.requests.get()
         writer.write_eof()
-        assert await read_all(reader) == b""
-        await within_bound(paused.cancelled.wait())
+        assert await reader.read() == b""
+        await paused.cancelled.wait()

@@ -3,12 +3,10 @@ peers."""
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from struct import Struct
 from typing import Any
-
-import uvloop
 
 from gateway.core.address import Address
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
@@ -22,7 +20,6 @@ from gateway.transports.tcp.listener import TcpListener
 from gateway.transports.timeouts import Timeouts
 from tests.limits import GENEROUS
 
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 SMALL = Limits(message=100_000)
 
 HEADER = Struct("!cLL")
@@ -110,6 +107,28 @@ def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message
     return protocol.encode_error(error, None, message)
 
 
+class PausedExchange:
+    """An exchange whose replies wait, each for the event in `resume` under its text."""
+
+    def __init__(self) -> None:
+        self.requests: asyncio.Queue[str] = asyncio.Queue()
+        self.resume: dict[str, asyncio.Event] = {}
+        self.cancelled = asyncio.Event()
+
+    def __call__(self, message: Message, protocol: Protocol) -> "asyncio.Future[Message]":
+        self.resume[body_of(message)] = asyncio.Event()
+        self.requests.put_nowait(body_of(message))
+        return asyncio.ensure_future(self._reply(message))
+
+    async def _reply(self, message: Message) -> Message:
+        try:
+            await self.resume[body_of(message)].wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return reply(body_of(message).upper(), tag_of(message))
+
+
 def exchanges(exchange: Exchange = say_back) -> Exchanges:
     return Exchanges(exchange, unused, refuse)
 
@@ -120,22 +139,25 @@ async def listening(
     *,
     framing: Framing = ORDERED,
     limits: Limits = SMALL,
-    timeouts: Timeouts | None = None,
+    timeouts: Timeouts = Timeouts(),  # noqa: B008
     address: Address | None = None,
 ) -> AsyncIterator[TcpListener]:
-    """A listener on a free port of the loopback, or at `address`."""
-    listener = TcpListener(
-        ListenerSettings(limits=limits), [(toy(framing), "")], exchanges(exchange), timeouts=timeouts or Timeouts()
-    )
+    """A listener on a free port of the loopback, or at `address`. The test has GENEROUS seconds for it."""
+    settings = ListenerSettings(limits=limits)
+    listener = TcpListener(settings, [(toy(framing), "")], exchanges(exchange), timeouts=timeouts)
     await listener.start(address or Address("127.0.0.1", scheme="tcp"))
     try:
-        yield listener
+        async with asyncio.timeout(GENEROUS):
+            yield listener
     finally:
         await listener.drain(0)
 
 
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
 @asynccontextmanager
-async def connected(listener: TcpListener) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected(listener: TcpListener) -> AsyncIterator[Streams]:
     """A raw client."""
     scheme, _, where = listener.address.partition("://")
     if scheme == "unix":
@@ -149,29 +171,24 @@ async def connected(listener: TcpListener) -> AsyncIterator[tuple[asyncio.Stream
         writer.close()
 
 
-async def read_all(reader: asyncio.StreamReader) -> bytes:
-    """Everything until the other side closes."""
-    async with asyncio.timeout(GENEROUS):
-        return await reader.read()
+@asynccontextmanager
+async def client(exchange: Exchange = say_back, **settings: Any) -> AsyncIterator[Streams]:
+    """A raw client of a listener with these settings."""
+    async with listening(exchange, **settings) as listener, connected(listener) as streams:
+        yield streams
 
 
 async def read_packet(reader: asyncio.StreamReader) -> tuple[int, str]:
     """The tag and the text of the next packet."""
-    async with asyncio.timeout(GENEROUS):
-        _, tag, length = HEADER.unpack(await reader.readexactly(HEADER.size))
-        return tag, (await reader.readexactly(length)).decode()
-
-
-async def within_bound(awaitable: Awaitable[Any]) -> Any:
-    async with asyncio.timeout(GENEROUS):
-        return await awaitable
+    _, tag, length = HEADER.unpack(await reader.readexactly(HEADER.size))
+    return tag, (await reader.readexactly(length)).decode()
 
 
 @asynccontextmanager
 async def connecting(
-    address: str, framing: Framing = ORDERED, *, per_call: bool = False, limits: Limits = SMALL
+    address: str, framing: Framing = ORDERED, *, per_call: bool = False, limits: Limits = SMALL, ip: str = ""
 ) -> AsyncIterator[TcpConnector]:
-    connector = TcpConnector(address, framing=framing, connection_per_call=per_call, limits=limits)
+    connector = TcpConnector(address, framing=framing, connection_per_call=per_call, limits=limits, ip=ip)
     try:
         yield connector
     finally:

@@ -9,21 +9,12 @@ from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.messages import Headers, Message, Metadata
 from gateway.core.protocol import Limits
 from gateway.transports.grpc.client.connector import GrpcConnector
-from tests.limits import GENEROUS
-from tests.transports.grpc.toy import ECHO, SMALL, Server, ask, connected, connector_to
-from tests.transports.grpc.toy import LOOPS as LOOPS
+from tests.core.http2.by_hand import HEADERS, Peer, reply, serving
+from tests.transports.grpc.toy import ECHO, SMALL, Server, ask, connected, connector_to, refused
 
 
 async def echo(body: bytes, context: Any) -> bytes:
     return body
-
-
-async def refused(exchange: Any) -> TransportError:
-    """The error of an exchange that must fail."""
-    async with asyncio.timeout(GENEROUS):
-        with pytest.raises(TransportError) as caught:
-            await exchange
-    return caught.value
 
 
 async def test_a_message_is_a_call_and_its_reply_a_message() -> None:
@@ -52,11 +43,7 @@ async def test_headers_that_grpc_can_carry_are_metadata() -> None:
         return body
 
     headers = [(b"Some", b"text"), (b"some-bin", b"\x00\xff"), (b"many", b"1"), (b"many", b"2")]
-    illegal = [
-        (b"grpc-timeout", b"1S"),
-        (b"two words", b"x"),
-        (b":path", b"/x"),
-    ]
+    illegal = [(b"grpc-timeout", b"1S"), (b"two words", b"x"), (b":path", b"/x")]
     reserved = [(b"Content-Type", b"text/plain"), (b"te", b"x"), (b"host", b"x"), (b"connection", b"close")]
     async with connector_to(serve) as connector:
         message = Message(path=ECHO, headers=Metadata([*headers, *illegal, *reserved]), parts=(b"",))
@@ -108,8 +95,7 @@ async def test_without_a_reply_before_the_deadline_the_call_is_given_up() -> Non
         error = await refused(connector.exchange(ask(deadline=asyncio.get_running_loop().time() + 0.1)))
         assert (error.status, error.reason) == (Status.DEADLINE_EXCEEDED, Reason.TIMEOUT)
         assert error.message == "no reply before the deadline"
-        async with asyncio.timeout(GENEROUS):
-            await slow.cancelled.wait()
+        await slow.cancelled.wait()
 
 
 async def test_after_the_deadline_nothing_is_sent() -> None:
@@ -129,7 +115,7 @@ async def test_cancelling_tells_the_server_and_leaves_the_connector_as_it_was() 
             await slow.serve(body, context)
         return body
 
-    async with connector_to(serve) as connector, asyncio.timeout(GENEROUS):
+    async with connector_to(serve) as connector:
         task = asyncio.ensure_future(connector.exchange(ask(b"slow")))
         await slow.asked.wait()
         task.cancel()
@@ -146,7 +132,7 @@ async def test_exchanges_run_at_once() -> None:
         await arrived.wait()
         return body
 
-    async with connector_to(serve) as connector, asyncio.timeout(GENEROUS):
+    async with connector_to(serve) as connector:
         replies = await asyncio.gather(*(connector.exchange(ask(b"%d" % number)) for number in range(50)))
     assert [reply.body for reply in replies] == [b"%d" % number for number in range(50)]
 
@@ -207,7 +193,7 @@ async def test_a_name_that_does_not_resolve_is_unreachable_and_saw_nothing() -> 
     async with connected("no.such.name.invalid:8001") as connector:
         error = await refused(connector.exchange(ask()))
     assert (error.status, error.reason, error.sent) == (Status.UNAVAILABLE, Reason.UNREACHABLE, False)
-    assert "no.such.name.invalid" in error.message
+    assert error.message.startswith("host name 'no.such.name.invalid' not resolved: ")
 
 
 async def test_a_server_that_comes_back_is_used_again() -> None:
@@ -216,7 +202,7 @@ async def test_a_server_that_comes_back_is_used_again() -> None:
         await first.__aexit__()
         for _ in range(3):
             assert (await refused(connector.exchange(ask()))).status is Status.UNAVAILABLE
-        async with Server(echo, port=first.port), asyncio.timeout(GENEROUS):
+        async with Server(echo, port=first.port):
             while True:
                 try:
                     assert (await connector.exchange(ask(b"2"))).body == b"2"
@@ -243,16 +229,9 @@ async def test_closing_fails_what_is_in_flight_and_all_that_follows() -> None:
         await slow.asked.wait()
         await connector.close()
         during, after = await refused(task), await refused(connector.exchange(ask()))
-    assert (during.status, during.message, during.sent) == (
-        Status.UNAVAILABLE,
-        "the gateway has closed the connector",
-        True,
-    )
-    assert (after.status, after.message, after.sent) == (
-        Status.UNAVAILABLE,
-        "the gateway has closed the connector",
-        False,
-    )
+    assert during.status is after.status is Status.UNAVAILABLE
+    assert during.message == after.message == "the gateway has closed the connector"
+    assert (during.sent, after.sent) == (True, False)
 
 
 async def test_calls_are_shared_among_the_addresses_of_a_name() -> None:
@@ -269,7 +248,7 @@ async def test_calls_are_shared_among_the_addresses_of_a_name() -> None:
         async def resolve() -> list[Address]:
             return [Address("127.0.0.1", server.port) for server in (a, b)]
 
-        async with connected(a.address, resolve=resolve) as connector, asyncio.timeout(GENEROUS):
+        async with connected(a.address, resolve=resolve) as connector:
             seen = {(await connector.exchange(ask())).body}
             while len(seen) < 2:  # the second connection takes as long as it takes
                 seen.add((await connector.exchange(ask())).body)
@@ -278,19 +257,17 @@ async def test_calls_are_shared_among_the_addresses_of_a_name() -> None:
 
 
 async def test_with_an_ip_calls_have_the_name_as_authority() -> None:
-    received = asyncio.get_running_loop().create_future()
+    heads: list[bytes] = []
 
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))  # SETTINGS, empty
-        data = b""
-        while b"/toy.Toy/" not in data:
-            data += await reader.read(4096)
-        received.set_result(data)
-        writer.close()
+    async def play(peer: Peer) -> None:
+        await peer.opening()
+        heads.append((await peer.next(HEADERS))[3])
+        peer.send(reply())
+        await peer.closed()
 
-    async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        connector = GrpcConnector(f"models.invalid:{port}", connection_per_call=False, limits=Limits(), ip="127.0.0.1")
-        await refused(connector.exchange(ask(path=ECHO)))
+    async with serving(play) as address:
+        name = address.replace("127.0.0.1", "models.invalid")
+        connector = GrpcConnector(name, connection_per_call=False, limits=Limits(), ip="127.0.0.1")
+        await connector.exchange(ask())
         await connector.close()
-    assert f"models.invalid:{port}".encode() in await received
+    assert name.encode() in heads[0]

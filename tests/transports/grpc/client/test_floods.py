@@ -17,27 +17,10 @@ from gateway.transports.grpc.client.connection import GrpcClientConnection
 from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.timeouts import GRPC_TIMEOUTS
 from tests.core.http2 import by_hand as http2
-from tests.core.http2.by_hand import (
-    ACK,
-    CONTENT_TYPE,
-    DATA,
-    GOAWAY,
-    HEADERS,
-    OK,
-    PING,
-    RST_STREAM,
-    SETTINGS,
-    Peer,
-    frame,
-    serving,
-)
-from tests.limits import GENEROUS
-from tests.transports.grpc.toy import LOOPS as LOOPS
-from tests.transports.grpc.toy import ask, connected
+from tests.core.http2.by_hand import ACK, DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, Peer, frame
+from tests.transports.grpc.toy import HEAD, TRAILERS, ask, refused, scripted
 
 PRIORITY, CALM = 2, 11
-HEAD = http2.head(OK, CONTENT_TYPE)
-TRAILERS = http2.head((b"grpc-status", b"0"), end=True)
 
 FLOODS = {
     "PING": frame(PING, 0, 0, b"12345678"),
@@ -143,35 +126,32 @@ async def test_what_had_no_turn_yet_counts_when_the_server_closes(monkeypatch: p
     assert (len(call.replies), call.error) == (1000, None)
 
 
-@pytest.mark.parametrize("flood", [pytest.param(each, id=name) for name, each in FLOODS.items()])
+@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
 async def test_a_flood_ends_the_connection_and_is_told_why(flood: bytes) -> None:
     ends: list[http2.Frame] = []
 
     async def play(peer: Peer) -> None:
-        await peer.opening()
         await peer.request()
         peer.send(b"" if flood == FLOODS["early hints"] else HEAD, flood * 100_000)
         ends.extend(await peer.closed())
 
-    async with asyncio.timeout(GENEROUS), serving(play) as address, connected(address) as connector:
-        with pytest.raises(TransportError, match="the gateway closed the connection: too many") as caught:
-            await connector.exchange(ask())
-    assert (caught.value.status, caught.value.reason) == (Status.UNAVAILABLE, Reason.UNREACHABLE)
-    last = [each for each in ends if each[0] == GOAWAY]  # a reset takes what had been sent
-    assert all(payload == bytes(7) + bytes([CALM]) for _, _, _, payload in last)
+    async with scripted(play) as connector:
+        error = await refused(connector.exchange(ask()))
+    assert (error.status, error.reason) == (Status.UNAVAILABLE, Reason.UNREACHABLE)
+    assert error.message.startswith("the gateway closed the connection: too many")
+    # a reset takes what had been sent
+    assert {payload for kind, _, _, payload in ends if kind == GOAWAY} <= {bytes(7) + bytes([CALM])}
 
 
-@pytest.mark.parametrize("flood", [pytest.param(each, id=name) for name, each in CLOSED.items()])
+@pytest.mark.parametrize("flood", CLOSED.values(), ids=CLOSED)
 async def test_frames_of_closed_streams_are_a_flood_too(flood: bytes) -> None:
     async def play(peer: Peer) -> None:
-        await peer.opening()
         await peer.request()
         peer.send(http2.reply())
         await peer.request()
         peer.send(flood * 100_000)
-        await peer.closed()
 
-    async with asyncio.timeout(GENEROUS), serving(play) as address, connected(address) as connector:
+    async with scripted(play) as connector:
         assert bytes((await connector.exchange(ask())).body) == b"reply"
         with pytest.raises(TransportError, match=r"too many (frames of closed streams|WINDOW_UPDATE)"):
             await connector.exchange(ask())
@@ -190,7 +170,6 @@ async def test_small_messages_and_windows_of_large_requests_are_no_flood() -> No
     """A stream of 20,000 messages of a byte each; a server that widens its windows by 4 KiB."""
 
     async def play(peer: Peer) -> None:
-        await peer.opening()
         await peer.request()
         peer.send(HEAD, *[http2.data(b"x")] * 20_000, TRAILERS)
         await peer.next(HEADERS)
@@ -198,24 +177,21 @@ async def test_small_messages_and_windows_of_large_requests_are_no_flood() -> No
             peer.send(http2.window_update(0, 4096), http2.window_update(3, 4096))
         await peer.request()
         peer.send(http2.reply(stream=3))
-        await peer.closed()
 
-    async with asyncio.timeout(GENEROUS), serving(play) as address, connected(address) as connector:
+    async with scripted(play) as connector:
         assert [bytes(each.body) async for each in connector.stream(ask())] == [b"x"] * 20_000
         assert bytes((await connector.exchange(ask(bytes(2**22)))).body) == b"reply"
 
 
 async def test_a_server_that_reads_no_answer_to_its_pings_is_left() -> None:
     async def play(peer: Peer) -> None:
-        await peer.opening()
         await peer.request()
         for _ in range(100):
             if not peer.writer.is_closing():
                 peer.send(FLOODS["PING"] * 1000)
             await asyncio.sleep(0)
-        await peer.closed()
 
-    async with asyncio.timeout(GENEROUS), serving(play) as address, connected(address) as connector:
+    async with scripted(play) as connector:
         with pytest.raises(TransportError, match="too many PING frames"):
             await connector.exchange(ask())
 

@@ -33,10 +33,8 @@ def test_metadata_follow_and_binary_ones_are_base64_without_padding() -> None:
 def test_own_headers_take_the_place_of_those_of_the_message() -> None:
     own = ((b"host", b"iris.example.com"), (b"x-tenant", b"a"))
     heads = RequestHeadWriter("toy:8001", headers=own)
-    found = read(
-        heads.write("/toy.Toy/Echo", Metadata([(b"x-tenant", b"b"), (b"X-Tenant", b"d"), (b"x-other", b"c")]), None),
-        2**16,
-    )
+    metadata = Metadata([(b"x-tenant", b"b"), (b"X-Tenant", b"d"), (b"x-other", b"c")])
+    found = read(heads.write("/toy.Toy/Echo", metadata, None), 2**16)
     fields = [field for field in found if not field[0].startswith(b"grpc-")]
     assert fields[3] == (b":authority", b"iris.example.com")
     assert [each for each in fields if each[0].startswith(b"x-")] == [(b"x-tenant", b"a"), (b"x-other", b"c")]

@@ -8,6 +8,9 @@ import pytest
 from gateway.core.http2.connection import Stream
 from gateway.transports.grpc.server.call_deadlines import CallDeadlines
 
+LOOPS = {"asyncio": asyncio.new_event_loop}
+"""One: its line stands in the log once a minute."""
+
 
 class DueCall:
     """A call that is due, and is not any more once it was rung."""

@@ -1,15 +1,12 @@
 import asyncio
 from typing import Any
 
-import grpc
 import pytest
 
 from gateway.core.errors import Status
 from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits, Protocol
-from tests.limits import GENEROUS
 from tests.transports.grpc.toy import ECHO, SMALL, Held, channel, client, code, failed, failure, listening
-from tests.transports.grpc.toy import LOOPS as LOOPS
 
 
 class Seen:
@@ -50,11 +47,8 @@ async def test_each_method_goes_to_its_own_protocol() -> None:
     async with client(seen) as made:
         for method in (ECHO, "/other.Other/Echo", "/other.Other/More"):
             await made.unary_unary(method)(b"")
-    assert [(message.path, protocol.name) for message, protocol in seen.messages] == [
-        (ECHO, "toy"),
-        ("/other.Other/Echo", "other"),
-        ("/other.Other/More", "other"),
-    ]
+    served = {message.path: protocol.name for message, protocol in seen.messages}
+    assert served == {ECHO: "toy", "/other.Other/Echo": "other", "/other.Other/More": "other"}
 
 
 async def test_metadata_are_headers() -> None:
@@ -117,15 +111,10 @@ async def test_a_status_ends_the_call_with_its_text_and_headers() -> None:
     assert tuple(error.trailing_metadata()) == (("gateway-reason", "model-not-found"),)
 
 
-@pytest.mark.parametrize("status", [status for status in Status if status is not Status.OK])
-async def test_every_status_is_grpcs_own(status: Status) -> None:
-    async with client(Seen(failure(status, "why"))) as made:
-        assert code(await failed(made.unary_unary(ECHO)(b""))) is status
-
-
-async def test_a_status_that_grpc_lacks_is_unknown() -> None:
-    async with client(Seen(failure(99, "why"))) as made:
-        assert code(await failed(made.unary_unary(ECHO)(b""))) is Status.UNKNOWN
+@pytest.mark.parametrize("given", [*filter(None, Status), 99])
+async def test_a_status_is_grpcs_own_or_unknown(given: int) -> None:
+    async with client(Seen(failure(given, "why"))) as made:
+        assert code(await failed(made.unary_unary(ECHO)(b""))) == (Status.UNKNOWN if given == 99 else given)
 
 
 async def test_headers_that_grpc_cannot_carry_do_not_break_the_reply() -> None:
@@ -141,10 +130,8 @@ async def test_headers_that_grpc_cannot_carry_do_not_break_the_reply() -> None:
 async def test_an_unknown_method_is_named(method: str) -> None:
     async with client() as made:
         error = await failed(made.unary_unary(method)(b"x" * 10))
-    assert (code(error), error.details()) == (
-        Status.UNIMPLEMENTED,
-        f"no method {method} here; this listener speaks toy, other",
-    )
+    assert code(error) is Status.UNIMPLEMENTED
+    assert error.details() == f"no method {method} here; this listener speaks toy, other"
 
 
 async def test_what_fails_unexpectedly_is_refused_in_the_protocols_form_without_a_word_of_it() -> None:
@@ -163,8 +150,7 @@ async def test_a_client_that_cancels_cancels_the_exchange() -> None:
         call = made.unary_unary(ECHO)(b"")
         await held.asked.get()
         call.cancel()
-        async with asyncio.timeout(GENEROUS):
-            await held.cancelled.wait()
+        await held.cancelled.wait()
 
 
 async def test_a_deadline_that_passes_cancels_the_exchange() -> None:
@@ -173,8 +159,7 @@ async def test_a_deadline_that_passes_cancels_the_exchange() -> None:
         await made.channel_ready()
         error = await failed(made.unary_unary(ECHO)(b"", timeout=0.5))
         assert code(error) is Status.DEADLINE_EXCEEDED
-        async with asyncio.timeout(GENEROUS):
-            await held.cancelled.wait()
+        await held.cancelled.wait()
 
 
 async def test_calls_of_one_connection_run_at_once() -> None:
@@ -194,14 +179,6 @@ async def test_the_largest_message_is_the_limit() -> None:
     assert code(error) is Status.RESOURCE_EXHAUSTED
     text = "the message of 5001 bytes is larger than limits.message, 5000 bytes; send less, or raise the limit"
     assert error.details() == text
-
-
-async def test_what_inflates_beyond_the_limit_is_refused() -> None:
-    async with client(limits=Limits(message=5000)) as made:
-        call = made.unary_unary(ECHO)
-        assert await call(bytes(5000), compression=grpc.Compression.Gzip) == bytes(5000)
-        error = await failed(call(bytes(10_000_000), compression=grpc.Compression.Gzip))
-    assert code(error) is Status.RESOURCE_EXHAUSTED
 
 
 async def test_a_reply_may_be_larger_than_what_is_received() -> None:

@@ -8,49 +8,30 @@ import weakref
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 
-from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.frozen import replace
 from gateway.core.http2.connection import Stream
 from gateway.core.http2.hpack import read
 from gateway.core.http2.server import MAX_STREAMS, WINDOW
 from gateway.core.messages import Message
-from gateway.core.protocol import Limits, ListenerSettings, Protocol
-from gateway.core.transport import Exchange, Exchanges, ExchangeStream
+from gateway.core.protocol import Limits, Protocol
+from gateway.core.transport import Exchange
 from gateway.transports.grpc import Listener
 from gateway.transports.grpc.server.calls import ServerCall
 from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.timeouts import Timeouts
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, Peer
-from tests.core.http2.conversation import OPENING, fields, request
-from tests.limits import GENEROUS, settle, until
-from tests.transports.grpc.toy import CHAT, OTHER, SMALL, TOY, Held, echo, echo_twice, refuse
-from tests.transports.grpc.toy import LOOPS as LOOPS
+from tests.core.http2.conversation import ECHO, OPENING, fields, request
+from tests.limits import settle, until
+from tests.transports.grpc.toy import CHAT, SMALL, Endless, Held, echo, listening
 
 SHORT = Timeouts(head=0.4, body=0.4, idle=0.4, write=0.4, linger=0.1)
-LONG = Timeouts()
-
-
-@asynccontextmanager
-async def listening(
-    exchange: Exchange = echo,
-    stream: ExchangeStream = echo_twice,
-    *,
-    limits: Limits = SMALL,
-    timeouts: Timeouts = LONG,
-) -> AsyncIterator[Listener]:
-    settings = ListenerSettings(limits=limits)
-    listener = Listener(settings, [(TOY, ""), (OTHER, "")], Exchanges(exchange, stream, refuse), timeouts=timeouts)
-    await listener.start(Address("127.0.0.1"))
-    try:
-        yield listener
-    finally:
-        await listener.drain(0)
 
 
 @asynccontextmanager
@@ -60,10 +41,16 @@ async def connected(listener: Listener, opening: bytes = OPENING) -> AsyncIterat
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(opening)
     try:
-        async with asyncio.timeout(GENEROUS):
-            yield Peer(reader, writer)
+        yield Peer(reader, writer)
     finally:
         writer.close()
+
+
+@asynccontextmanager
+async def client(exchange: Exchange = echo, *, opening: bytes = OPENING, **settings: Any) -> AsyncIterator[Peer]:
+    """The same, of a listener with these settings."""
+    async with listening(exchange, **settings) as listener, connected(listener, opening) as peer:
+        yield peer
 
 
 async def answer(peer: Peer, stream: int = 1) -> tuple[list[bytes], dict[bytes, bytes]]:
@@ -88,18 +75,18 @@ def ends_with(block: bytes) -> dict[bytes, bytes]:
 
 
 async def test_a_client_that_does_not_speak_is_left() -> None:
-    async with listening(timeouts=SHORT) as listener, connected(listener, b"PRI * HT") as peer:
+    async with client(timeouts=SHORT, opening=b"PRI * HT") as peer:
         assert (await peer.closed())[-1][0] == GOAWAY
 
 
 async def test_a_client_that_asks_nothing_is_told_to_come_again() -> None:
-    async with listening(timeouts=SHORT) as listener, connected(listener) as peer:
+    async with client(timeouts=SHORT) as peer:
         kind, _, _, payload = (await peer.closed())[-1]
         assert (kind, payload[4:8]) == (GOAWAY, bytes(4))
 
 
 async def test_a_client_that_has_asked_may_wait_as_long_as_it_likes() -> None:
-    async with listening(timeouts=SHORT) as listener, connected(listener) as peer:
+    async with client(timeouts=SHORT) as peer:
         peer.send(request())
         await answer(peer)
         await asyncio.sleep(2 * SHORT.idle)
@@ -108,7 +95,7 @@ async def test_a_client_that_has_asked_may_wait_as_long_as_it_likes() -> None:
 
 
 async def test_a_head_that_does_not_end_ends_the_connection() -> None:
-    async with listening(timeouts=Timeouts(head=0.4)) as listener, connected(listener) as peer:
+    async with client(timeouts=Timeouts(head=0.4)) as peer:
         peer.send(http2.frame(HEADERS, 0, 1, http2.block(*fields())))
         assert (await peer.closed())[-1][3].endswith(b"a header block did not end within 0.4 s")
 
@@ -116,7 +103,7 @@ async def test_a_head_that_does_not_end_ends_the_connection() -> None:
 @pytest.mark.parametrize("path", ["/toy.Toy/Echo", CHAT])
 async def test_a_message_that_does_not_go_on_ends_its_call_alone(path: str) -> None:
     held = Held()
-    async with listening(held, timeouts=SHORT) as listener, connected(listener) as peer:
+    async with client(held, timeouts=SHORT) as peer:
         peer.send(request(), http2.head(*fields(path.encode()), stream=3), http2.data(b"half", size=1000, stream=3))
         _, told = await answer(peer, 3)
         assert told[b"grpc-status"] == b"%d" % Status.DEADLINE_EXCEEDED
@@ -126,7 +113,7 @@ async def test_a_message_that_does_not_go_on_ends_its_call_alone(path: str) -> N
 
 
 async def test_a_stream_between_its_messages_may_wait_as_long_as_it_likes() -> None:
-    async with listening(timeouts=SHORT) as listener, connected(listener) as peer:
+    async with client(timeouts=SHORT) as peer:
         peer.send(http2.head(*fields(CHAT.encode())))
         await asyncio.sleep(2 * SHORT.body)
         peer.send(http2.data(b"a", end=True))
@@ -135,7 +122,7 @@ async def test_a_stream_between_its_messages_may_wait_as_long_as_it_likes() -> N
 
 async def test_a_reply_whose_window_does_not_open_is_given_up() -> None:
     opening = http2.PREFACE + http2.settings(INITIAL_WINDOW_SIZE=3)
-    async with listening(timeouts=SHORT) as listener, connected(listener, opening) as peer:
+    async with client(timeouts=SHORT, opening=opening) as peer:
         peer.send(request())
         assert (await peer.next(RST_STREAM))[2] == 1
 
@@ -147,7 +134,7 @@ async def test_a_reply_that_is_read_a_byte_at_a_time_is_given_up() -> None:
         return Message(parts=(bytes(10**6),))
 
     opening, slow = http2.PREFACE + http2.settings(INITIAL_WINDOW_SIZE=1), Timeouts(head=0.4, write=0.4, rate=1e9)
-    async with listening(long, timeouts=slow) as listener, connected(listener, opening) as peer:
+    async with client(long, timeouts=slow, opening=opening) as peer:
         peer.send(request())
         while (frame := await peer.next(DATA, RST_STREAM))[0] == DATA:
             peer.send(http2.window_update(1, 1))
@@ -155,18 +142,11 @@ async def test_a_reply_that_is_read_a_byte_at_a_time_is_given_up() -> None:
 
 
 async def test_a_stream_that_says_nothing_ends_but_not_one_whose_answer_is_owed() -> None:
-    asked, go = asyncio.Event(), asyncio.Event()
-
-    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
-        async for message in messages:
-            asked.set()
-            await go.wait()
-            yield message
-
+    held = Held()
     limits = Limits(message=100_000, headers=10_000, stream_first_message=0.1, stream_idle=0.2)
-    async with listening(stream=stream, limits=limits, timeouts=SHORT) as listener, connected(listener) as peer:
+    async with client(stream=held.stream, limits=limits, timeouts=SHORT) as peer:
         peer.send(http2.head(*fields(CHAT.encode())), http2.data(b"a"))
-        await asked.wait()
+        await held.asked.get()
         peer.send(http2.head(*fields(CHAT.encode()), stream=3))
         _, told = await answer(peer, 3)
         assert told[b"grpc-status"] == b"%d" % Status.DEADLINE_EXCEEDED
@@ -174,7 +154,7 @@ async def test_a_stream_that_says_nothing_ends_but_not_one_whose_answer_is_owed(
         assert told[b"grpc-message"] == b"no message came for 0.1 s (limits.stream_first_message)" + advice
         peer.send(http2.head(*fields(CHAT.encode()), stream=5))
         await answer(peer, 5)  # another look, and the first stream is still there
-        go.set()
+        held.go.set()
         replies, told = await answer(peer)
         assert replies == [b"\0\0\0\0\x01a"]
         assert told[b"grpc-message"] == b"no message came from either side for 0.2 s (limits.stream_idle)" + advice
@@ -184,7 +164,7 @@ async def test_a_reply_that_took_long_has_its_own_time_to_be_read() -> None:
     """The client had nothing to send for longer than the time to read a reply, and is not late by that."""
     timeouts, held = Timeouts(head=0.1, body=0.1, write=0.4), Held()
     opening = http2.PREFACE + http2.settings(INITIAL_WINDOW_SIZE=3)
-    async with listening(held, timeouts=timeouts) as listener, connected(listener, opening) as peer:
+    async with client(held, timeouts=timeouts, opening=opening) as peer:
         peer.send(request())
         await held.asked.get()
         await asyncio.sleep(timeouts.write + 0.1)
@@ -196,19 +176,11 @@ async def test_a_reply_that_took_long_has_its_own_time_to_be_read() -> None:
 
 
 async def test_a_client_that_reads_nothing_is_left() -> None:
-    closed = asyncio.Event()
-
-    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
-        try:
-            while True:
-                yield Message(parts=(bytes(1_000_000),))
-        finally:
-            closed.set()
-
+    endless = Endless(1_000_000)
     opening = http2.PREFACE + http2.settings(INITIAL_WINDOW_SIZE=2**31 - 1) + http2.window_update(0, 2**30)
-    async with listening(stream=stream, timeouts=SHORT) as listener, connected(listener, opening) as peer:
+    async with client(stream=endless, timeouts=SHORT, opening=opening) as peer:
         peer.send(http2.head(*fields(CHAT.encode())))
-        await closed.wait()
+        await endless.closed.wait()
 
 
 async def test_what_is_reset_in_the_read_that_it_came_in_is_never_begun() -> None:
@@ -219,7 +191,7 @@ async def test_what_is_reset_in_the_read_that_it_came_in_is_never_begun() -> Non
         asked.append(bytes(message.body))
         return echo(message, protocol)
 
-    async with listening(note) as listener, connected(listener) as peer:
+    async with client(note) as peer:
         peer.send(request(1, b"a"), http2.reset(8, 1), request(3, b"b"), request(5, b"c"), http2.reset(8, 5))
         assert (await answer(peer, 3))[0] == [b"\0\0\0\0\1b"]
         peer.send(request(7, b"d"))
@@ -232,7 +204,7 @@ async def test_what_is_reset_in_the_read_that_it_came_in_is_never_begun() -> Non
 
 async def test_large_messages_of_one_connection_arrive_two_at_a_time() -> None:
     limits = Limits(message=4 * WINDOW)
-    async with listening(limits=limits) as listener, connected(listener) as peer:
+    async with client(limits=limits) as peer:
         for stream, size in ((1, 4), (3, 4), (5, 2), (7, 2), (9, 2)):
             peer.send(http2.head(*fields(), stream=stream), http2.data(b"begins", size=size * WINDOW, stream=stream))
         assert [(await peer.next(WINDOW_UPDATE))[2] for _ in range(3)] == [0, 1, 3]
@@ -250,7 +222,7 @@ async def test_a_client_that_sends_to_a_stream_that_is_not_read_is_stopped_by_it
         await asyncio.Event().wait()
         yield Message()
 
-    async with listening(stream=stream) as listener, connected(listener) as peer:
+    async with client(stream=stream) as peer:
         peer.send(http2.head(*fields(CHAT.encode())))
         peer.send(*(http2.data(bytes(16_000)) for _ in range(WINDOW // 16_005)))
         peer.send(request(3))
@@ -269,7 +241,7 @@ async def count(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGe
 
 
 async def test_many_small_messages_of_a_stream_without_replies_are_no_flood() -> None:
-    async with listening(stream=count) as listener, connected(listener) as peer:
+    async with client(stream=count) as peer:
         peer.send(http2.head(*fields(CHAT.encode())), http2.data(b"x") * 20_000, http2.data(b"x", end=True))
         assert (await answer(peer))[0] == [b"\0\0\0\0\x0520001"]
 
@@ -283,7 +255,7 @@ async def test_many_small_messages_of_a_stream_without_replies_are_no_flood() ->
     ],
 )
 async def test_small_frames_that_complete_no_message_are_a_flood_on_a_stream_that_is_served(flood: bytes) -> None:
-    async with listening(stream=count) as listener, connected(listener) as peer:
+    async with client(stream=count) as peer:
         peer.send(http2.head(*fields(CHAT.encode())), http2.data(b"x"), flood * 20_000)
         _, _, _, payload = await peer.next(GOAWAY)
         assert payload.endswith(b"too many DATA frames with next to nothing in them")
@@ -306,8 +278,7 @@ class Tracked:
 
 def calls_and_streams() -> list[object]:
     """Those that live."""
-    kinds = (ServerCall, Stream)
-    return [each for each in gc.get_objects() if isinstance(each, kinds)]
+    return [each for each in gc.get_objects() if isinstance(each, ServerCall | Stream)]
 
 
 @pytest.fixture
@@ -355,10 +326,10 @@ async def test_nothing_of_a_request_outlives_its_answer(how: bytes) -> None:
     def exchange(message: Message, protocol: Protocol) -> Message | Awaitable[Message]:
         return outcome(message)
 
-    async with listening(exchange) as listener, connected(listener) as peer:
+    async with client(exchange) as peer:
         for number in range(1, 20, 2):
             timeout = [(b"grpc-timeout", b"10m")] if how == b"waits" else []
-            peer.send(http2.head(*fields(b"/toy.Toy/Echo", *timeout), stream=number))
+            peer.send(http2.head(*fields(ECHO, *timeout), stream=number))
             peer.send(http2.data(how, end=True, stream=number))
             await answer(peer, number)
         await asyncio.sleep(0)
@@ -384,13 +355,11 @@ async def test_nothing_of_a_stream_outlives_its_answer(how: str) -> None:
         finally:
             ended.set()
 
-    async with listening(stream=stream) as listener, connected(listener) as peer:
+    async with client(stream=stream) as peer:
         peer.send(http2.head(*fields(CHAT.encode())), http2.data(b"x", end=how == "ends"))
         await peer.next(DATA)
         if how == "is cancelled":
             peer.send(http2.reset(8))
-        elif how != "waits for more":
-            await answer(peer)
         if how != "waits for more":
             await ended.wait()
         peer.send(request(3))
@@ -405,18 +374,14 @@ async def test_nothing_of_a_stream_outlives_its_answer(how: str) -> None:
 
 
 def compressed(encoding: bytes, data: bytes) -> bytes:
-    head = http2.head(*fields(b"/toy.Toy/Echo", (b"grpc-encoding", encoding)))
+    head = http2.head(*fields(ECHO, (b"grpc-encoding", encoding)))
     return head + http2.frame(DATA, 1, 1, b"\1" + len(data).to_bytes(4) + data)
 
 
 COMPRESSED = {
     "gzip": (compressed(b"gzip", gzip.compress(b"body")), b"0", None),
     "deflate": (compressed(b"deflate", zlib.compress(b"body")), b"0", None),
-    "without an encoding": (
-        compressed(b"identity", b"body"),
-        b"13",
-        b"a message is compressed, but grpc-encoding is missing",
-    ),
+    "without an encoding": (compressed(b"identity", b"body"), b"13", b"compressed, but grpc-encoding is missing"),
     "not what it says": (compressed(b"gzip", b"body"), b"13", b"the message is not gzip"),
     "a bomb": (
         compressed(b"gzip", gzip.compress(bytes(10_000_000))),
@@ -429,7 +394,7 @@ COMPRESSED = {
 
 @pytest.mark.parametrize(("octets", "status", "text"), COMPRESSED.values(), ids=COMPRESSED)
 async def test_compressed_requests(octets: bytes, status: bytes, text: bytes | None) -> None:
-    async with listening() as listener, connected(listener) as peer:
+    async with client() as peer:
         peer.send(octets)
         data, told = await answer(peer)
         assert told[b"grpc-status"] == status
@@ -445,7 +410,7 @@ async def test_compressed_requests(octets: bytes, status: bytes, text: bytes | N
 
 
 async def test_a_message_over_the_limit_is_refused_before_it_comes() -> None:
-    async with listening() as listener, connected(listener) as peer:
+    async with client() as peer:
         peer.send(http2.head(*fields()), http2.frame(DATA, 0, 1, b"\0" + (SMALL.message + 1).to_bytes(4)))
         _, told = await answer(peer)
         assert told[b"grpc-status"] == b"%d" % Status.RESOURCE_EXHAUSTED
@@ -464,22 +429,22 @@ async def test_a_message_over_the_limit_is_refused_before_it_comes() -> None:
     ],
 )
 async def test_what_is_not_one_message_is_refused(octets: bytes, text: bytes) -> None:
-    async with listening() as listener, connected(listener) as peer:
+    async with client() as peer:
         peer.send(http2.head(*fields()), octets)
         _, told = await answer(peer)
         assert (told[b"grpc-status"], told[b"grpc-message"]) == (b"%d" % Status.INTERNAL, text)
 
 
 async def test_a_deadline_that_passes_before_the_message_has_come_ends_the_call() -> None:
-    async with listening() as listener, connected(listener) as peer:
-        peer.send(http2.head(*fields(b"/toy.Toy/Echo", (b"grpc-timeout", b"10m"))))
+    async with client() as peer:
+        peer.send(http2.head(*fields(ECHO, (b"grpc-timeout", b"10m"))))
         assert (await answer(peer))[1][b"grpc-status"] == b"%d" % Status.DEADLINE_EXCEEDED
 
 
 async def test_calls_of_one_connection_end_in_the_order_of_their_deadlines() -> None:
-    async with listening(held := Held()) as listener, connected(listener) as peer:
+    async with client(held := Held()) as peer:
         for number, timeout in ((1, b"400m"), (3, b"200m"), (5, b"10m")):
-            peer.send(http2.head(*fields(b"/toy.Toy/Echo", (b"grpc-timeout", timeout)), stream=number))
+            peer.send(http2.head(*fields(ECHO, (b"grpc-timeout", timeout)), stream=number))
         peer.send(http2.data(b"whole", end=True, stream=1))
         await held.asked.get()
         ended = [await peer.next(HEADERS) for _ in range(3)]
@@ -504,7 +469,7 @@ async def test_rapid_resets_do_not_hold_up_others() -> None:
 
 async def test_what_was_cancelled_takes_no_room_once_it_has_ended() -> None:
     held = Held()
-    async with listening(held) as listener, connected(listener) as peer:
+    async with client(held) as peer:
         for number in range(1, 4 * MAX_STREAMS, 2):
             peer.send(request(number))
             await held.asked.get()
@@ -525,7 +490,7 @@ async def test_a_client_that_cancels_as_many_as_it_may_and_asks_again_at_once_is
         finally:  # as calls do whose cancellation goes through several tasks
             await settle(4)
 
-    async with listening(exchange) as listener, connected(listener) as peer:
+    async with client(exchange) as peer:
         for _ in range(4):
             taken = list(itertools.islice(numbers, MAX_STREAMS))
             peer.send(*map(request, taken), *(http2.reset(8, number) for number in taken))

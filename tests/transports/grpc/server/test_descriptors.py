@@ -15,17 +15,13 @@ def packed(*files: Any) -> bytes:
     return data
 
 
+LINE = {"name": "Line", "nested_type": [{"name": "Deep"}]}
+ORDER = {"name": "Order", "nested_type": [LINE], "enum_type": [{"name": "State"}]}
 SHOP = file(
     "shop.proto",
     package="shop.v1",
     service=[{"name": "Shop", "method": [{"name": "Buy"}]}],
-    message_type=[
-        {
-            "name": "Order",
-            "nested_type": [{"name": "Line", "nested_type": [{"name": "Deep"}]}],
-            "enum_type": [{"name": "State"}],
-        }
-    ],
+    message_type=[ORDER],
     enum_type=[{"name": "Colour"}],
 )
 BARE = file("bare.proto", message_type=[{"name": "Bare"}])
@@ -35,22 +31,12 @@ def names(files: tuple[bytes, ...]) -> list[str]:
     return [FileDescriptorProto.FromString(data).name for data in files]
 
 
-@pytest.mark.parametrize(
-    ("symbol", "found"),
-    {
-        "shop.v1.Shop": ["shop.proto"],
-        "shop.v1.Shop.Buy": ["shop.proto"],
-        "shop.v1.Order": ["shop.proto"],
-        "shop.v1.Order.Line.Deep": ["shop.proto"],
-        "shop.v1.Order.State": ["shop.proto"],
-        "shop.v1.Colour": ["shop.proto"],
-        "Bare": ["bare.proto"],
-        "Shop": [],
-        "shop.v1": [],
-        ".shop.v1.Shop": [],
-        "": [],
-    }.items(),
-)
+IN_SHOP = ("Shop", "Shop.Buy", "Order", "Order.Line.Deep", "Order.State", "Colour")
+FOUND = {f"shop.v1.{each}": ["shop.proto"] for each in IN_SHOP} | {"Bare": ["bare.proto"]}
+NOT_FOUND: dict[str, list[str]] = {each: [] for each in ("Shop", "shop.v1", ".shop.v1.Shop", "")}
+
+
+@pytest.mark.parametrize(("symbol", "found"), (FOUND | NOT_FOUND).items())
 def test_a_symbol_is_found_by_its_full_name(symbol: str, found: list[str]) -> None:
     assert names(Descriptors([packed(SHOP), packed(BARE)]).by_symbol(symbol)) == found
 

@@ -32,11 +32,7 @@ FAULTS = {
     "a timeout of nine digits": (fields(ECHO, (b"grpc-timeout", b"123456789S")), 200, Status.INVALID_ARGUMENT),
     "metadata that are not base64": (fields(ECHO, (b"x-bin", b"!")), 200, Status.INVALID_ARGUMENT),
     "metadata that are not ASCII": (fields(ECHO, (b"x", b"\xe9")), 200, Status.INVALID_ARGUMENT),
-    "more metadata than the limit": (
-        fields(ECHO, *([(b"x", bytes(200))] * 60)),
-        200,
-        Status.RESOURCE_EXHAUSTED,
-    ),
+    "more metadata than the limit": (fields(ECHO, *([(b"x", bytes(200))] * 60)), 200, Status.RESOURCE_EXHAUSTED),
 }
 
 

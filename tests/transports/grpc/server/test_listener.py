@@ -1,5 +1,4 @@
 import asyncio
-import errno
 import logging
 import socket
 from collections.abc import Awaitable
@@ -14,20 +13,7 @@ from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.transports.grpc import Listener
 from tests.core.http2 import by_hand as http2
-from tests.limits import GENEROUS
-from tests.transports.grpc.toy import (
-    ECHO,
-    TOY,
-    Held,
-    channel,
-    code,
-    echo,
-    echo_twice,
-    failed,
-    listening,
-    refuse,
-)
-from tests.transports.grpc.toy import LOOPS as LOOPS
+from tests.transports.grpc.toy import ECHO, TOY, Held, channel, code, echo, echo_twice, failed, listening, refuse
 
 
 def listener() -> Listener:
@@ -48,14 +34,6 @@ async def test_an_ipv6_address_stands_in_brackets() -> None:
     await made.start(Address("::1"))
     assert made.address.startswith("[::1]:")
     await made.drain(0)
-
-
-async def test_a_taken_port_is_an_os_error_that_says_so() -> None:
-    async with listening() as first:
-        port = int(first.address.rpartition(":")[2])
-        with pytest.raises(OSError, match="address already in use") as caught:
-            await listener().start(Address("127.0.0.1", port))
-        assert caught.value.errno == errno.EADDRINUSE
 
 
 @pytest.mark.parametrize("host", ["203.0.113.1", "no.such.name.invalid"])
@@ -88,8 +66,7 @@ async def test_draining_lets_what_is_in_flight_finish_and_accepts_nothing_more()
         assert not draining.done()
         held.go.set()
         assert await call == b"body"
-        async with asyncio.timeout(GENEROUS):
-            assert await draining == 0
+        assert await draining == 0
 
 
 async def test_draining_is_bounded() -> None:
@@ -97,9 +74,8 @@ async def test_draining_is_bounded() -> None:
     async with listening(held) as made, channel(made.address) as busy:
         call = busy.unary_unary(ECHO)(b"body")
         await held.asked.get()
-        async with asyncio.timeout(GENEROUS):
-            assert await made.drain(0.01) == 1
-            await held.cancelled.wait()
+        assert await made.drain(0.01) == 1
+        await held.cancelled.wait()
         assert code(await failed(call)) is Status.UNAVAILABLE
 
 
@@ -119,7 +95,7 @@ async def test_a_path_that_is_not_utf8_ends_neither_the_listener_nor_what_is_in_
     def exchange(message: Message, protocol: Protocol) -> Message | Awaitable[Message]:
         return held(message, protocol) if message.body == b"in flight" else message
 
-    async with listening(exchange) as made, channel(made.address) as busy, asyncio.timeout(GENEROUS):
+    async with listening(exchange) as made, channel(made.address) as busy:
         call = busy.unary_unary(ECHO)(b"in flight")
         await held.asked.get()
         for _ in range(2):

@@ -10,14 +10,23 @@ import grpc
 from gateway.core.errors import Status
 from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Protocol
-from tests.limits import GENEROUS
-from tests.transports.grpc.toy import CHAT, ECHO, SMALL, channel, client, code, failed, failure, listening
-from tests.transports.grpc.toy import LOOPS as LOOPS
+from tests.transports.grpc.toy import (
+    CHAT,
+    ECHO,
+    SMALL,
+    Endless,
+    Held,
+    channel,
+    client,
+    code,
+    failed,
+    failure,
+    listening,
+)
 
 
 async def replies(call: Any) -> list[bytes]:
-    async with asyncio.timeout(GENEROUS):
-        return [reply async for reply in call]
+    return [reply async for reply in call]
 
 
 async def test_requests_are_answered_in_order() -> None:
@@ -93,23 +102,6 @@ async def test_what_fails_unexpectedly_is_refused_without_a_word_of_it() -> None
     assert error.details() == "toy: the gateway failed on this request; its log says why"
 
 
-class Endless:
-    """A stream that has a reply whenever one is pulled, and notes whether it was closed."""
-
-    def __init__(self, size: int) -> None:
-        self.pulled = 0
-        self.closed = asyncio.Event()
-        self._size = size
-
-    async def __call__(self, messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
-        try:
-            while True:
-                self.pulled += 1
-                yield Message(parts=(self.pulled.to_bytes(4, "big"), bytes(self._size)))
-        finally:
-            self.closed.set()
-
-
 async def test_a_client_that_stops_reading_stops_the_producer() -> None:
     endless = Endless(1_000_000)
     async with client(stream=endless) as made:
@@ -132,29 +124,17 @@ async def test_a_client_that_cancels_closes_the_stream() -> None:
         call = made.stream_stream(CHAT)()
         await call.read()
         call.cancel()
-        async with asyncio.timeout(GENEROUS):
-            await endless.closed.wait()
+        await endless.closed.wait()
 
 
 async def test_a_client_that_cancels_cancels_what_the_stream_waits_for() -> None:
-    waiting, cancelled = asyncio.Event(), asyncio.Event()
-
-    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
-        async for _ in messages:
-            waiting.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                cancelled.set()
-        yield Message()
-
-    async with client(stream=stream) as made:
+    held = Held()
+    async with client(stream=held.stream) as made:
         call = made.stream_stream(CHAT)()
         await call.write(b"")
-        async with asyncio.timeout(GENEROUS):
-            await waiting.wait()
-            call.cancel()
-            await cancelled.wait()
+        await held.asked.get()
+        call.cancel()
+        await held.cancelled.wait()
 
 
 async def test_a_message_over_the_limit_ends_the_stream() -> None:
@@ -175,31 +155,22 @@ async def test_an_idle_stream_does_not_hold_up_draining() -> None:
         await call.write(b"a")
         assert await call.read() == b"1a"
         assert await call.read() == b"2a"
-        async with asyncio.timeout(GENEROUS):
-            await listener.drain(1000)
+        await listener.drain(1000)
         error = await failed(call.read())
     assert (code(error), error.details()) == (Status.UNAVAILABLE, "the gateway is stopping")
 
 
 async def test_a_request_in_flight_is_answered_before_its_stream_is_ended() -> None:
-    asked, go = asyncio.Event(), asyncio.Event()
-
-    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
-        async for message in messages:
-            asked.set()
-            await go.wait()
-            yield message
-
-    async with listening(stream=stream) as listener, channel(listener.address) as made:
+    held = Held()
+    async with listening(stream=held.stream) as listener, channel(listener.address) as made:
         call = made.stream_stream(CHAT)()
         await call.write(b"a")
-        await asked.wait()
+        await held.asked.get()
         draining = asyncio.ensure_future(listener.drain(1000))
         await asyncio.sleep(0)  # it runs up to its first wait
         assert not draining.done()
-        go.set()
+        held.go.set()
         assert await call.read() == b"a"
         error = await failed(call.read())
         assert code(error) is Status.UNAVAILABLE
-        async with asyncio.timeout(GENEROUS):
-            await draining
+        await draining

@@ -6,16 +6,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import uvloop
-
 from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits
 from gateway.transports.http.client.connector import HttpConnector
 from tests.paused_server import port_of
 from tests.transports.raw_server import Handle, raw_server
-
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-"""Imported by modules whose tests run on both."""
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 GET = Message("GET", "/v2")
@@ -34,9 +29,20 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     return head, await reader.readexactly(length)
 
 
+OK_HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers each request with its body."""
+    while True:
+        _, body = await read_request(reader)
+        writer.write(OK_HEAD % len(body) + body)
+
+
 @dataclass
 class Endpoint:
-    """Answers the n-th request with the n-th reply, later ones with the last, and counts connections."""
+    """Answers the n-th request with the n-th reply, later ones with the last, and counts connections, and those that
+    the client has closed."""
 
     replies: list[bytes]
     requests: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -64,11 +70,28 @@ async def serving(handle: Handle, *, port: int = 0, **options: Any) -> AsyncIter
 
 
 @asynccontextmanager
-async def connecting(port: int, limits: Limits | None = None, **settings: Any) -> AsyncIterator[HttpConnector]:
-    """A connector to a port of loopback."""
-    settings = {"connection_per_call": False, **settings}
-    connector = HttpConnector(f"127.0.0.1:{port}", limits=limits or Limits(), **settings)
+async def connecting(place: int | str, limits: Limits | None = None, **settings: Any) -> AsyncIterator[HttpConnector]:
+    """A connector to a port of loopback, or to an address."""
+    address = place if isinstance(place, str) else f"127.0.0.1:{place}"
+    connector = HttpConnector(address, limits=limits or Limits(), **{"connection_per_call": False, **settings})
     try:
         yield connector
     finally:
         await connector.close()
+
+
+@asynccontextmanager
+async def connector_to(handle: Handle, limits: Limits | None = None, **settings: Any) -> AsyncIterator[HttpConnector]:
+    """A connector to a raw server."""
+    async with serving(handle) as port, connecting(port, limits, **settings) as connector:
+        yield connector
+
+
+@asynccontextmanager
+async def answering(
+    *replies: bytes, close_after_reply: bool = False, **settings: Any
+) -> AsyncIterator[tuple[Endpoint, HttpConnector]]:
+    """An endpoint with these replies, and a connector to it with these settings."""
+    endpoint = Endpoint(list(replies), close_after_reply=close_after_reply)
+    async with connector_to(endpoint.handle, **settings) as connector:
+        yield endpoint, connector

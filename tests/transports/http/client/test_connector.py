@@ -20,19 +20,17 @@ from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.timeouts import HttpEndpointTimeouts
 from gateway.transports.tls import ClientTls
 from tests.interop.processes import free_port
-from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, serving
-from tests.transports.http.client.endpoint import LOOPS as LOOPS
+from tests.transports.http.client.endpoint import GET, OK, Endpoint, answering, connecting, connector_to, post, serving
 
 CERTIFICATE = Path(__file__).parent / "tls" / "localhost.pem"
 """Self-signed, for localhost and 127.0.0.1, with its key."""
+TRUSTING = ClientTls(lambda: ssl.create_default_context(cafile=CERTIFICATE))
 
 
 async def failure(address: str, connect_timeout: float = 5.0) -> TransportError:
-    timeouts = HttpEndpointTimeouts(connect_timeout)
-    connector = HttpConnector(address, connection_per_call=False, limits=Limits(), timeouts=timeouts)
-    with pytest.raises(TransportError) as caught:
-        await connector.exchange(GET)
-    await connector.close()
+    async with connecting(address, timeouts=HttpEndpointTimeouts(connect_timeout)) as connector:
+        with pytest.raises(TransportError) as caught:
+            await connector.exchange(GET)
     return caught.value
 
 
@@ -88,17 +86,14 @@ async def test_back_after_down() -> None:
 
 async def test_a_prefix_goes_before_the_path() -> None:
     endpoint = Endpoint([OK])
-    async with serving(endpoint.handle) as port:
-        connector = HttpConnector(f"http://127.0.0.1:{port}/base/", connection_per_call=False, limits=Limits())
+    async with serving(endpoint.handle) as port, connecting(f"http://127.0.0.1:{port}/base/") as connector:
         await connector.exchange(GET)
-        await connector.close()
     assert endpoint.requests[0][0].startswith(b"GET /base/v2 HTTP/1.1\r\n")
 
 
 async def test_the_deadline_goes_with_the_request_and_after_it_nothing_is_sent() -> None:
-    endpoint = Endpoint([OK])
     now = asyncio.get_running_loop().time()
-    async with serving(endpoint.handle) as port, connecting(port) as connector:
+    async with answering(OK) as (endpoint, connector):
         await connector.exchange(post(b"", deadline=now + 1000))
         with pytest.raises(TransportError, match="deadline passed") as caught:
             await connector.exchange(post(b"", deadline=now))
@@ -132,40 +127,39 @@ BADLY_CODED = [
 
 @pytest.mark.parametrize(("reply", "body"), CODED)
 async def test_a_compressed_reply_is_inflated(reply: bytes, body: bytes) -> None:
-    async with serving(Endpoint([reply]).handle) as port, connecting(port) as connector:
+    async with answering(reply) as (_, connector):
         assert (await connector.exchange(GET)).body == body
 
 
 @pytest.mark.parametrize(("reply", "why"), BADLY_CODED)
 async def test_a_reply_that_does_not_inflate_within_the_limit_is_refused(reply: bytes, why: str) -> None:
-    async with serving(Endpoint([reply]).handle) as port, connecting(port, Limits(message=2**21)) as connector:
+    async with answering(reply, limits=Limits(message=2**21)) as (_, connector):
         with pytest.raises(TransportError, match=why) as caught:
             await connector.exchange(GET)
-    assert (caught.value.status, caught.value.reason) == (Status.INTERNAL, Reason.INVALID_OUTPUT)
-    assert caught.value.sent
+    error = caught.value
+    assert (error.status, error.reason, error.sent) == (Status.INTERNAL, Reason.INVALID_OUTPUT, True)
 
 
 async def test_an_inflated_reply_no_longer_claims_to_be_compressed() -> None:
-    async with serving(Endpoint([CODED[0][0]]).handle) as port, connecting(port) as connector:
+    async with answering(CODED[0][0]) as (_, connector):
         assert list((await connector.exchange(GET)).headers) == []
 
 
+def certified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE)
+    return context
+
+
 async def test_https_verifies_the_certificate() -> None:
-    serving_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving_context.load_cert_chain(CERTIFICATE)
-    trusting = ssl.create_default_context(cafile=CERTIFICATE)
     endpoint = Endpoint([OK])
-    async with serving(endpoint.handle, ssl=serving_context) as port:
-        connector = HttpConnector(
-            f"https://localhost:{port}", connection_per_call=False, limits=Limits(), tls=ClientTls(lambda: trusting)
-        )
-        for _ in range(3):
-            assert (await connector.exchange(GET)).body == b"ok"
-        await connector.close()
+    async with serving(endpoint.handle, ssl=certified()) as port:
+        async with connecting(f"https://localhost:{port}", tls=TRUSTING) as connector:
+            for _ in range(3):
+                assert (await connector.exchange(GET)).body == b"ok"
         assert endpoint.connections == 1
-        assert_unreachable(
-            await failure(f"https://localhost:{port}"), "TLS: its certificate is self-signed; check `ca`"
-        )
+        error = await failure(f"https://localhost:{port}")
+        assert_unreachable(error, "TLS: its certificate is self-signed; check `ca`")
 
 
 async def test_https_to_a_server_without_tls() -> None:
@@ -179,49 +173,34 @@ async def test_https_to_a_server_without_tls() -> None:
 
 async def test_with_an_ip_the_name_stays_in_the_host_header() -> None:
     endpoint = Endpoint([OK])
-    async with serving(endpoint.handle) as port:
-        address = f"http://models.invalid:{port}/prefix"
-        connector = HttpConnector(address, connection_per_call=False, limits=Limits(), ip="127.0.0.1")
+    async with (
+        serving(endpoint.handle) as port,
+        connecting(f"http://models.invalid:{port}/prefix", ip="127.0.0.1") as connector,
+    ):
         assert (await connector.exchange(GET)).body == b"ok"
-        await connector.close()
     assert endpoint.requests[0][0].startswith(b"GET /prefix/")
     assert f"Host: models.invalid:{port}\r\n".encode() in endpoint.requests[0][0]
 
 
 async def test_with_an_ip_the_name_is_what_tls_asks_for() -> None:
     asked: list[str | None] = []
-    serving_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving_context.load_cert_chain(CERTIFICATE)
-    serving_context.sni_callback = lambda _, name, __: asked.append(name)
-    trusting = ssl.create_default_context(cafile=CERTIFICATE)
-    async with serving(Endpoint([OK]).handle, ssl=serving_context) as port:
-        for name in ("localhost", "models.invalid"):
-            connector = HttpConnector(
-                f"https://{name}:{port}",
-                connection_per_call=False,
-                limits=Limits(),
-                tls=ClientTls(lambda: trusting),
-                ip="127.0.0.1",
-            )
-            if name == "localhost":
-                assert (await connector.exchange(GET)).body == b"ok"
-            else:
-                with pytest.raises(TransportError, match="certificate"):
-                    await connector.exchange(GET)
-            await connector.close()
+    context = certified()
+    context.sni_callback = lambda _, name, __: asked.append(name)
+    async with serving(Endpoint([OK]).handle, ssl=context) as port:
+        async with connecting(f"https://localhost:{port}", tls=TRUSTING, ip="127.0.0.1") as connector:
+            assert (await connector.exchange(GET)).body == b"ok"
+        async with connecting(f"https://models.invalid:{port}", tls=TRUSTING, ip="127.0.0.1") as connector:
+            with pytest.raises(TransportError, match="certificate"):
+                await connector.exchange(GET)
     assert asked == ["localhost", "models.invalid"]
 
 
-_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+_HEAD, _CHUNK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"10000\r\n%b\r\n" % (b"x" * 2**16)
 
 
 @pytest.mark.parametrize(
     ("reply", "deadline"),
-    [
-        (_HEAD + b"10000\r\n%b\r\n" % (b"x" * 2**16) * 5, None),
-        (_HEAD + b"10000\r\n%b\r\n" % (b"x" * 2**16) + b"no chunk", None),
-        (_HEAD + b"10000\r\n%b\r\n" % (b"x" * 2**16) * 3, 0.2),
-    ],
+    [(_HEAD + _CHUNK * 5, None), (_HEAD + _CHUNK + b"no chunk", None), (_HEAD + _CHUNK * 3, 0.2)],
     ids=["too large", "malformed", "endless"],
 )
 async def test_a_reply_that_is_given_up_is_forgotten_at_once(reply: bytes, deadline: float | None) -> None:
@@ -244,7 +223,7 @@ async def test_a_reply_that_is_given_up_is_forgotten_at_once(reply: bytes, deadl
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(client_connector, "ReplyReader", Kept)
-            async with serving(handle) as port, connecting(port, Limits(message=2**18)) as connector:
+            async with connector_to(handle, Limits(message=2**18)) as connector:
                 with pytest.raises((TransportError, TimeoutError)):
                     async with asyncio.timeout(deadline):
                         await connector.exchange(GET)

@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import count
 
 import pytest
 
@@ -18,8 +19,19 @@ from gateway.transports.http.client.connector import HttpConnector
 from gateway.transports.sockets import Unconfirmed, keep_probing
 from gateway.transports.timeouts import HttpEndpointTimeouts
 from tests.limits import until
-from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
-from tests.transports.http.client.endpoint import LOOPS as LOOPS
+from tests.transports.http.client.endpoint import (
+    GET,
+    OK,
+    OK_HEAD,
+    Endpoint,
+    answering,
+    connector_to,
+    echo,
+    post,
+    read_request,
+    serving,
+)
+from tests.transports.raw_server import Handle
 
 KEPT = [
     OK,
@@ -39,8 +51,7 @@ NOT_KEPT = [
 
 @pytest.mark.parametrize("reply", KEPT)
 async def test_a_connection_is_used_again(reply: bytes) -> None:
-    endpoint = Endpoint([reply])
-    async with serving(endpoint.handle) as port, connecting(port) as connector:
+    async with answering(reply) as (endpoint, connector):
         for _ in range(7):
             await connector.exchange(post(b"{}"))
     assert (endpoint.connections, len(endpoint.requests)) == (1, 7)
@@ -48,8 +59,7 @@ async def test_a_connection_is_used_again(reply: bytes) -> None:
 
 @pytest.mark.parametrize("reply", NOT_KEPT)
 async def test_a_connection_that_cannot_be_trusted_any_more_is_not_used_again(reply: bytes) -> None:
-    endpoint = Endpoint([reply, OK])
-    async with serving(endpoint.handle) as port, connecting(port) as connector:
+    async with answering(reply, OK) as (endpoint, connector):
         await connector.exchange(GET)
         assert (await connector.exchange(GET)).body == b"ok"
     assert endpoint.connections == 2
@@ -57,8 +67,7 @@ async def test_a_connection_that_cannot_be_trusted_any_more_is_not_used_again(re
 
 @pytest.mark.parametrize("reply", NOT_KEPT)
 async def test_a_head_that_was_seen_before_does_not_make_a_connection_trusted(reply: bytes) -> None:
-    endpoint = Endpoint([OK, reply, OK])
-    async with serving(endpoint.handle) as port, connecting(port) as connector:
+    async with answering(OK, reply, OK) as (endpoint, connector):
         await connector.exchange(GET)
         await connector.exchange(GET)
         assert endpoint.connections == 1
@@ -66,37 +75,13 @@ async def test_a_head_that_was_seen_before_does_not_make_a_connection_trusted(re
         assert endpoint.connections == 2
 
 
-async def test_a_reply_with_a_head_that_was_seen_before_is_cut_short() -> None:
-    replies = [OK, OK, OK[:-1]]
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while replies:
-            await read_request(reader)
-            writer.write(replies.pop(0))
-
-    async with serving(handle) as port, connecting(port) as connector:
-        for _ in range(2):
-            assert (await connector.exchange(GET)).body == b"ok"
-        with pytest.raises(
-            TransportError, match="in the middle of its reply, after 1 of 2 bytes of the body"
-        ) as caught:
-            await connector.exchange(GET)
-        assert caught.value.sent
-
-
 async def test_replies_with_one_head_keep_their_own_bodies() -> None:
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            _, body = await read_request(reader)
-            writer.write(OK_HEAD % len(body) + body)
-
-    async with serving(handle) as port, connecting(port) as connector:
+    async with connector_to(echo) as connector:
         assert await calls(connector, 20, 50) == (1000, 0)
 
 
 async def test_a_connection_per_call() -> None:
-    endpoint = Endpoint([OK], close_after_reply=True)
-    async with serving(endpoint.handle) as port, connecting(port, connection_per_call=True) as connector:
+    async with answering(OK, close_after_reply=True, connection_per_call=True) as (endpoint, connector):
         for _ in range(3):
             await connector.exchange(GET)
     assert endpoint.connections == 3
@@ -104,40 +89,35 @@ async def test_a_connection_per_call() -> None:
 
 
 async def test_the_connection_used_last_is_used_next() -> None:
-    order: list[int] = []
-    connections = 0
+    order: list[asyncio.StreamWriter] = []
     gate = asyncio.Barrier(3)
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal connections
-        connections += 1
-        me = connections
         while True:
             head, _ = await read_request(reader)
-            order.append(me)
+            order.append(writer)
             if b"/together" in head:
                 await gate.wait()
             writer.write(OK)
 
     together = Message("GET", "/together")
-    async with serving(handle) as port, connecting(port) as connector:
+    async with connector_to(handle) as connector:
         await asyncio.gather(*(connector.exchange(together) for _ in range(3)))
-        first_alone = len(order)
         for _ in range(5):
             await connector.exchange(GET)
-    assert connections == 3
-    assert len(set(order[first_alone:])) == 1
+    assert len(set(order)) == 3
+    assert len(set(order[3:])) == 1
 
 
 async def test_concurrent_exchanges_do_not_mix() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             _, body = await read_request(reader)
-            for byte in b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body):
+            for byte in OK_HEAD % len(body) + body:
                 writer.write(bytes([byte]))
                 await asyncio.sleep(0)
 
-    async with serving(handle) as port, connecting(port) as connector:
+    async with connector_to(handle) as connector:
         for _ in range(3):
             bodies = [b"%d" % number for number in range(50)]
             replies = await asyncio.gather(*(connector.exchange(post(body)) for body in bodies))
@@ -148,8 +128,7 @@ async def test_concurrent_exchanges_do_not_mix() -> None:
 async def test_an_idle_connection_that_the_peer_ended_is_not_used(afterwards: bytes) -> None:
     """Not even if the loop has not noticed the end yet: the request is sent once, on a new connection."""
     endpoint = Endpoint([OK])
-    idle = asyncio.Event()
-    done = asyncio.Event()
+    idle, done = asyncio.Event(), asyncio.Event()
 
     async def end_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         endpoint.requests.append(await read_request(reader))
@@ -162,7 +141,7 @@ async def test_an_idle_connection_that_the_peer_ended_is_not_used(afterwards: by
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await (end_first if not endpoint.requests else endpoint.handle)(reader, writer)
 
-    async with serving(handle) as port, connecting(port) as connector:
+    async with connector_to(handle) as connector:
         await connector.exchange(GET)
         idle.set()
         await done.wait()
@@ -172,17 +151,9 @@ async def test_an_idle_connection_that_the_peer_ended_is_not_used(afterwards: by
 
 
 async def test_idle_connections_are_closed_after_a_while() -> None:
-    ended = asyncio.Event()
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        writer.write(OK)
-        assert await reader.read() == b""
-        ended.set()
-
-    async with serving(handle) as port, connecting(port, timeouts=HttpEndpointTimeouts(idle=0.01)) as connector:
+    async with answering(OK, timeouts=HttpEndpointTimeouts(idle=0.01)) as (endpoint, connector):
         await connector.exchange(GET)
-        await ended.wait()
+        await until(lambda: endpoint.ended, 0)
 
 
 async def test_closing_ends_idle_and_busy_connections() -> None:
@@ -197,7 +168,7 @@ async def test_closing_ends_idle_and_busy_connections() -> None:
             writer.write(OK)
         ends.append(await reader.read())
 
-    async with serving(handle) as port, connecting(port) as connector:
+    async with connector_to(handle) as connector:
         busy = asyncio.ensure_future(connector.exchange(Message("GET", "/busy")))
         await arrived.wait()
         await connector.exchange(GET)
@@ -222,7 +193,7 @@ async def test_closing_waits_for_the_last_connection_also_if_there_was_a_last_on
             writer.close()
         await reader.read()
 
-    async with serving(handle) as port, connecting(port) as connector:
+    async with connector_to(handle) as connector:
         await connector.exchange(GET)
         busy = asyncio.ensure_future(connector.exchange(Message("GET", "/busy")))
         await arrived.wait()
@@ -231,22 +202,16 @@ async def test_closing_waits_for_the_last_connection_also_if_there_was_a_last_on
         assert isinstance(busy.exception(), TransportError)
 
 
-class Repeating:
-    """A server that replies with each request's body, and sends some replies twice: `again` writes the second one."""
+def repeating(write: Callable[[asyncio.StreamWriter, bytes, int], Awaitable[None]]) -> Handle:
+    """Replies with each request's body, and sends some replies twice: `write` is told how many requests there were."""
+    numbers = count(1)
 
-    def __init__(self, again: Callable[[asyncio.StreamWriter, bytes, int], Awaitable[None]]) -> None:
-        self.again = again
-        self.requests = self.connections = 0
-
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             _, body = await read_request(reader)
-            self.requests += 1
-            await self.again(writer, OK_HEAD % len(body) + body, self.requests)
+            await write(writer, OK_HEAD % len(body) + body, next(numbers))
 
-
-OK_HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+    return handle
 
 
 async def in_one_piece(writer: asyncio.StreamWriter, reply: bytes, number: int) -> None:
@@ -264,30 +229,22 @@ async def calls(
     connector: HttpConnector, callers: int, each: int, until: asyncio.Event | None = None
 ) -> tuple[int, int]:
     """How many calls got their own reply, and how many got another's; no call begins after `until`."""
-    own = others = 0
+    are_own: list[bool] = []
 
     async def call(caller: int) -> None:
-        nonlocal own, others
         for number in range(each):
             if until is not None and until.is_set():
                 return
             body = b"%d of %d" % (number, caller)
-            try:
-                reply = await connector.exchange(post(body))
-            except TransportError:
-                continue
-            if reply.body == body:
-                own += 1
-            else:
-                others += 1
+            with suppress(TransportError):
+                are_own.append((await connector.exchange(post(body))).body == body)
 
     await asyncio.gather(*map(call, range(callers)))
-    return own, others
+    return are_own.count(True), are_own.count(False)
 
 
 async def test_a_second_reply_after_the_first_reaches_no_exchange() -> None:
-    server = Repeating(in_one_piece)
-    async with serving(server.handle) as port, connecting(port) as connector:
+    async with connector_to(repeating(in_one_piece)) as connector:
         assert await calls(connector, 20, 50) == (1000, 0)
 
 
@@ -302,8 +259,7 @@ async def test_an_endpoint_that_answers_twice_is_found_out_at_once(monkeypatch: 
         distrust(endpoint)
 
     monkeypatch.setattr(pool.HttpPool, "distrust", find)
-    server = Repeating(with_the_next)
-    async with serving(server.handle) as port, connecting(port) as connector:
+    async with connector_to(repeating(with_the_next)) as connector:
         await calls(connector, 20, 10, until=found)
         await found.wait()
         assert await calls(connector, 20, 50) == (1000, 0)
@@ -316,11 +272,9 @@ async def test_a_reply_that_the_loop_has_not_read_reaches_no_exchange() -> None:
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         servers.append(writer)
-        while True:
-            _, body = await read_request(reader)
-            writer.write(OK_HEAD % len(body) + body)
+        await echo(reader, writer)
 
-    async with serving(handle) as port, connecting(port) as connector:
+    async with connector_to(handle) as connector:
         assert (await connector.exchange(post(b"0"))).body == b"0"
         sock = servers[0].get_extra_info("socket")
         assert os.write(sock.fileno(), unasked) == len(unasked)
@@ -331,15 +285,13 @@ async def test_a_reply_that_the_loop_has_not_read_reaches_no_exchange() -> None:
 async def test_after_unrequested_bytes_the_endpoint_gets_a_connection_per_call_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    endpoint = Endpoint([OK + OK, OK])
-    async with serving(endpoint.handle) as port, connecting(port) as connector:
+    async with answering(OK + OK, OK) as (endpoint, connector):
         for _ in range(3):
             await connector.exchange(GET)
         assert endpoint.connections == 3
         assert [b"\r\nConnection: close\r\n" in head for head, _ in endpoint.requests] == [False, True, True]
     monkeypatch.setattr(pool, "DISTRUST_SECONDS", 0.0)
-    endpoint = Endpoint([OK + OK, OK])
-    async with serving(endpoint.handle) as port, connecting(port) as connector:
+    async with answering(OK + OK, OK) as (endpoint, connector):
         for _ in range(4):
             await connector.exchange(GET)
         assert endpoint.connections == 2
@@ -387,8 +339,7 @@ async def test_a_later_reply_that_was_sent_before_its_request_had_arrived_is_ref
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Over loopback requests arrive at once, so the kernel's answer is put into its place."""
-    endpoint = Endpoint([OK])
-    async with serving(endpoint.handle) as port, connecting(port) as connector:
+    async with answering(OK) as (endpoint, connector):
         for _ in range(3):
             await connector.exchange(GET)
         monkeypatch.setattr(Unconfirmed, "count", lambda _: len(endpoint.requests[0][0]))
@@ -426,7 +377,7 @@ async def test_a_call_that_takes_a_while_has_its_peer_probed(monkeypatch: pytest
 
     monkeypatch.setattr(pool, "WATCH_SECONDS", 0.01)
     monkeypatch.setattr(connection, "keep_probing", probe)
-    async with serving(handle) as port, connecting(port, connection_per_call=True) as connector:
+    async with connector_to(handle, connection_per_call=True) as connector:
         assert (await connector.exchange(GET)).body == b"ok"
     assert probed == [1]
 
@@ -441,30 +392,13 @@ async def test_a_kept_connection_is_probed_once(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(pool, "WATCH_SECONDS", 0.01)
     monkeypatch.setattr(connection, "keep_probing", probe)
-    endpoint = Endpoint([OK])
-    async with serving(endpoint.handle) as port, connecting(port) as connector:
+    async with answering(OK) as (endpoint, connector):
         await connector.exchange(GET)
         await was_probed.wait()
         was_probed.clear()
         await asyncio.gather(connector.exchange(GET), connector.exchange(GET))  # one of them opens a second one
         await was_probed.wait()
     assert len(set(probed)) == len(probed) == endpoint.connections == 2
-
-
-async def test_a_peer_that_does_not_close_after_its_last_reply_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = asyncio.Event()
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        writer.write(OK)
-        with suppress(ConnectionResetError):
-            assert await reader.read() == b""
-        ended.set()
-
-    monkeypatch.setattr(pool, "WATCH_SECONDS", 0.01)
-    async with serving(handle) as port, connecting(port, connection_per_call=True) as connector:
-        await connector.exchange(GET)
-        await ended.wait()
 
 
 async def test_an_error_with_one_connection_keeps_none_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -487,7 +421,7 @@ async def test_an_error_with_one_connection_keeps_none_open(monkeypatch: pytest.
     closed: list[asyncio.StreamWriter] = []
     monkeypatch.setattr(pool, "WATCH_SECONDS", 0.01)
     monkeypatch.setattr(connection, "keep_probing", probe)
-    async with serving(handle) as port, connecting(port, connection_per_call=True) as connector:
+    async with connector_to(handle, connection_per_call=True) as connector:
         await asyncio.gather(*(connector.exchange(GET) for _ in range(5)))
         await ended.wait()
 
@@ -507,7 +441,7 @@ async def test_the_end_of_the_last_connection_is_told() -> None:
         await both.wait()
         writer.write(OK)
 
-    async with serving(handle) as port, connecting(port) as connector:
+    async with connector_to(handle) as connector:
         connector.on_disconnect(tell)
         await asyncio.gather(connector.exchange(GET), connector.exchange(GET))
         await gone.wait()

@@ -3,38 +3,29 @@
 import gzip
 import zlib
 from collections.abc import Callable
-from http import HTTPStatus
 
 import pytest
 
 from gateway.core.messages import Message
 from gateway.core.protocol import Limits, Protocol
-from tests.transports.http.server.toy_listener import LOOPS as LOOPS
-from tests.transports.http.server.toy_listener import connected, listening, read_reply, reply, send_whole
-
-TOO_LARGE = f"413 {HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase}"
-"""The status line; Python 3.13 changed the phrase."""
+from gateway.core.transport import Exchange
+from tests.transports.http.server.toy_listener import TOO_LARGE, client, echo, get, ok, post, read_reply, send_whole
 
 MIB = 2**20
 LIMITS = Limits(message=2 * MIB, inflation=2000)
+BAD, ZIPPED = "400 Bad Request", gzip.compress(b"a", mtime=0)
 UNDO: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
 
 
-def echo(message: Message, protocol: Protocol) -> Message:
-    return Message(status=200, parts=message.parts)
+async def echo_later(message: Message, protocol: Protocol) -> Message:
+    return echo(message, protocol)
 
 
-async def echo_later(message: Message) -> Message:
-    return Message(status=200, parts=message.parts)
+# Also where the exchange is waited for. 300 KiB and more are inflated and deflated in a thread.
+at_once_and_later = pytest.mark.parametrize("exchange", [echo, echo_later])
 
 
-def post(body: bytes, *headers: str) -> bytes:
-    lines = ["POST /echo HTTP/1.1", "Host: a", f"Content-Length: {len(body)}", *headers, "", ""]
-    return "\r\n".join(lines).encode() + body
-
-
-# `later`: the exchange is waited for. 300 KiB and more are inflated and deflated in a thread.
-@pytest.mark.parametrize("later", [False, True])
+@at_once_and_later
 @pytest.mark.parametrize("size", [0, 1, 1023, 300 * 2**10, 2 * MIB])
 @pytest.mark.parametrize(
     ("coding", "body"),
@@ -47,10 +38,9 @@ def post(body: bytes, *headers: str) -> bytes:
     ],
 )
 async def test_compressed_requests_are_inflated(
-    coding: str, body: Callable[[int], bytes], size: int, later: bool
+    coding: str, body: Callable[[int], bytes], size: int, exchange: Exchange
 ) -> None:
-    exchange = (lambda message, protocol: echo_later(message)) if later else echo
-    async with listening(exchange, limits=LIMITS) as listener, connected(listener) as (reader, writer):
+    async with client(exchange, limits=LIMITS) as (reader, writer):
         await send_whole(writer, post(body(size), f"Content-Encoding: {coding}"))
         assert (await read_reply(reader)).endswith(b"\r\n\r\n" + bytes(size))
 
@@ -58,51 +48,35 @@ async def test_compressed_requests_are_inflated(
 @pytest.mark.parametrize(
     ("body", "coding", "status", "text"),
     [
-        (
-            gzip.compress(bytes(2 * MIB + 1), mtime=0),
-            "gzip",
-            TOO_LARGE,
-            "the body of ",
-        ),
-        (b"{}", "gzip", "400 Bad Request", "the body is not gzip data"),
-        (b"", "gzip", "400 Bad Request", "the body ends before its gzip data does"),
-        (
-            gzip.compress(b"a", mtime=0) + b"b",
-            "gzip",
-            "400 Bad Request",
-            "bytes behind the end of the body's gzip data",
-        ),
-        (zlib.compress(b"abc")[2:-4], "deflate", "400 Bad Request", "the body is not deflate data"),
-        (bytes(300 * 2**10), "deflate", "400 Bad Request", "the body is not deflate data"),
-        (
-            gzip.compress(b"a", mtime=0),
-            "gzip, gzip",
-            "415 Unsupported Media Type",
-            "Content-Encoding 'gzip, gzip' is not ",
-        ),
+        (gzip.compress(bytes(2 * MIB + 1), mtime=0), "gzip", TOO_LARGE, "the body of "),
+        (b"{}", "gzip", BAD, "the body is not gzip data"),
+        (b"", "gzip", BAD, "the body ends before its gzip data does"),
+        (ZIPPED + b"b", "gzip", BAD, "bytes behind the end of the body's gzip data"),
+        (zlib.compress(b"abc")[2:-4], "deflate", BAD, "the body is not deflate data"),
+        (bytes(300 * 2**10), "deflate", BAD, "the body is not deflate data"),
+        (ZIPPED, "gzip, gzip", "415 Unsupported Media Type", "Content-Encoding 'gzip, gzip' is not "),
     ],
 )
 async def test_a_body_that_cannot_be_inflated_is_refused_and_the_connection_kept(
     body: bytes, coding: str, status: str, text: str
 ) -> None:
-    async with listening(limits=LIMITS) as listener, connected(listener) as (reader, writer):
+    async with client(limits=LIMITS) as (reader, writer):
         await send_whole(writer, post(body, f"Content-Encoding: {coding}"))
         said = await read_reply(reader)
         assert said.startswith(f"HTTP/1.1 {status}\r\n".encode())
         assert f"\r\n\r\ntoy: {text}".encode() in said
         assert b"Connection: close" not in said
         await send_whole(writer, post(b"on"))
-        assert await read_reply(reader) == reply("200 OK", "POST /echo [on]")
+        assert await read_reply(reader) == ok("POST /echo [on]")
 
 
-@pytest.mark.parametrize("later", [False, True])
+@at_once_and_later
 @pytest.mark.parametrize("size", [1024, 300 * 2**10])
 @pytest.mark.parametrize(("accepted", "coding"), [("gzip", "gzip"), ("X-GZIP", "gzip"), ("deflate", "deflate")])
 async def test_replies_are_deflated_for_clients_that_ask_for_exactly_one_coding(
-    accepted: str, coding: str, size: int, later: bool
+    accepted: str, coding: str, size: int, exchange: Exchange
 ) -> None:
-    exchange = (lambda message, protocol: echo_later(message)) if later else echo
-    async with listening(exchange, limits=LIMITS) as listener, connected(listener) as (reader, writer):
+    async with client(exchange, limits=LIMITS) as (reader, writer):
         for _ in range(2):
             await send_whole(writer, post(bytes(size), f"Accept-Encoding: {accepted}"))
             head, _, body = (await read_reply(reader)).partition(b"\r\n\r\n")
@@ -126,7 +100,7 @@ async def test_replies_are_deflated_for_clients_that_ask_for_exactly_one_coding(
     ],
 )
 async def test_all_other_replies_go_as_they_are(accepted: list[str], size: int) -> None:
-    async with listening(echo, limits=LIMITS) as listener, connected(listener) as (reader, writer):
+    async with client(echo, limits=LIMITS) as (reader, writer):
         await send_whole(writer, post(bytes(size), *[f"Accept-Encoding: {names}" for names in accepted]))
         assert await read_reply(reader) == b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + bytes(size)
 
@@ -135,9 +109,10 @@ async def test_head_tells_the_length_that_get_has() -> None:
     def long(message: Message, protocol: Protocol) -> Message:
         return Message(status=200, parts=(bytes(5000),))
 
-    async with listening(long) as listener, connected(listener) as (reader, writer):
-        await send_whole(writer, b"GET /hello HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n")
+    async with client(long) as (reader, writer):
+        asked = get("/hello", "Accept-Encoding: gzip")
+        await send_whole(writer, asked)
         head, _, body = (await read_reply(reader)).partition(b"\r\n\r\n")
         assert f"\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}".encode() in head
-        await send_whole(writer, b"HEAD /hello HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n")
+        await send_whole(writer, b"HEAD" + asked[3:])
         assert await reader.readuntil(b"\r\n\r\n") == head + b"\r\n\r\n"

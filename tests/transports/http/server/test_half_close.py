@@ -3,202 +3,139 @@ left are noticed."""
 
 import asyncio
 import select
-from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
 
 from gateway.core.messages import Message
 from gateway.core.protocol import Protocol
-from gateway.core.transport import EventualReply
-from tests.limits import GENEROUS, until
-from tests.transports.http.server.toy_listener import LOOPS as LOOPS
+from gateway.core.transport import EventualReply, Exchange
+from tests.limits import until
 from tests.transports.http.server.toy_listener import (
+    HELLO,
+    SAID,
+    PausedExchange,
+    Source,
+    client,
     connected,
+    get,
     listening,
-    read_all,
+    ok,
+    post,
+    read_reply,
     reply,
     say_back,
     send_byte_by_byte,
     send_whole,
-    text_reply,
 )
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="the system has no epoll")
 
-HELLO = b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
-STREAM = b"GET /stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+FAILED = "toy: the gateway failed on this request; its log says why"
+ONE = ok("POST /echo [one]")
 
 
-def echo(body: str) -> bytes:
-    return f"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+async def later(message: Message, protocol: Protocol) -> Message:
+    await asyncio.sleep(0)
+    return say_back(message, protocol)
 
 
-class Slow:
-    """Answers each request when `release` is set."""
-
-    def __init__(self) -> None:
-        self.begun, self.release, self.cancelled = asyncio.Semaphore(0), asyncio.Event(), asyncio.Event()
-
-    def __call__(self, message: Message, protocol: Protocol) -> EventualReply:
-        return self._later(message, protocol)
-
-    async def _later(self, message: Message, protocol: Protocol) -> Message:
-        self.begun.release()
-        try:
-            await self.release.wait()
-        except asyncio.CancelledError:
-            self.cancelled.set()
-            raise
-        return say_back(message, protocol)
+async def fail(message: Message, protocol: Protocol) -> Message:
+    await asyncio.sleep(0)
+    raise RuntimeError("the fault")
 
 
-async def test_a_request_that_is_answered_at_once_has_its_answer() -> None:
-    async with listening() as listener, connected(listener) as (reader, writer):
-        writer.write(HELLO)
+@pytest.mark.parametrize(
+    ("exchange", "sent", "said"),
+    [
+        (say_back, HELLO, SAID),
+        (say_back, HELLO * 200, SAID * 200),
+        (later, post(b"one") + post(b"two")[:-1], ONE),
+        (fail, HELLO, reply("500 Internal Server Error", FAILED)),
+    ],
+    ids=["one", "several", "a whole one and a part", "an error"],
+)
+async def test_requests_that_are_answered_at_once_have_their_answers(
+    exchange: Exchange, sent: bytes, said: bytes
+) -> None:
+    async with client(exchange) as (reader, writer):
+        writer.write(sent)
         writer.write_eof()
-        assert await read_all(reader) == reply("200 OK", "GET /hello []")
+        assert await reader.read() == said
 
 
 async def test_a_request_whose_answer_takes_time_has_it_and_the_connection_ends_with_it() -> None:
-    slow = Slow()
-    async with asyncio.timeout(GENEROUS), listening(slow) as listener, connected(listener) as (reader, writer):
-        writer.write(echo("one"))
+    paused = PausedExchange()
+    async with client(paused) as (reader, writer):
+        writer.write(post(b"one"))
         writer.write_eof()
-        await slow.begun.acquire()
+        await paused.requests.get()
         assert await reader.readexactly(1) == b"H"  # the client's end has been seen
-        slow.release.set()
-        assert b"H" + await read_all(reader) == reply("200 OK", "POST /echo [one]")
+        paused.resume.set()
+        assert b"H" + await reader.read() == ONE
 
 
-async def test_a_request_that_arrives_in_parts_has_its_answer() -> None:
-    async with listening() as listener, connected(listener) as (reader, writer):
-        await send_byte_by_byte(writer, echo("one"))
+@pytest.mark.parametrize(("sent", "said"), [(post(b"one"), ONE), (post(b"one")[:-1], b"")])
+async def test_a_request_that_arrives_in_parts_has_its_answer_if_it_can_be_whole(sent: bytes, said: bytes) -> None:
+    async with client() as (reader, writer):
+        await send_byte_by_byte(writer, sent)
         writer.write_eof()
-        assert await read_all(reader) == reply("200 OK", "POST /echo [one]")
-
-
-async def test_a_request_that_can_never_be_whole_ends_the_connection() -> None:
-    async with listening() as listener, connected(listener) as (reader, writer):
-        await send_byte_by_byte(writer, echo("one")[:-1])
-        writer.write_eof()
-        assert await read_all(reader) == b""
+        assert await reader.read() == said
 
 
 @pytest.mark.parametrize("count", [2, 3, 100])
 async def test_every_one_of_several_requests_has_its_answer(count: int) -> None:
-    slow = Slow()
-    async with asyncio.timeout(GENEROUS), listening(slow) as listener, connected(listener) as (reader, writer):
-        writer.write(b"".join(echo(str(number)) for number in range(count)))
+    paused = PausedExchange()
+    async with client(paused) as (reader, writer):
+        writer.write(b"".join(post(b"%d" % number) for number in range(count)))
         writer.write_eof()
-        await slow.begun.acquire()
+        await paused.requests.get()
         assert await reader.readexactly(1) == b"H"
-        slow.release.set()
-        expected = b"".join(reply("200 OK", f"POST /echo [{number}]") for number in range(count))
-        assert b"H" + await read_all(reader) == expected
-
-
-async def test_several_requests_that_are_answered_at_once_have_their_answers() -> None:
-    async with listening() as listener, connected(listener) as (reader, writer):
-        writer.write(HELLO * 200)
-        writer.write_eof()
-        assert await read_all(reader) == 200 * reply("200 OK", "GET /hello []")
-
-
-async def test_a_request_that_is_not_whole_behind_whole_ones_ends_the_connection() -> None:
-    slow = Slow()
-    slow.release.set()
-    async with listening(slow) as listener, connected(listener) as (reader, writer):
-        writer.write(echo("one") + echo("two")[:-1])
-        writer.write_eof()
-        assert await read_all(reader) == reply("200 OK", "POST /echo [one]")
-
-
-async def test_an_error_is_an_answer_too() -> None:
-    async def fail() -> Message:
-        await asyncio.sleep(0)
-        raise RuntimeError("the fault")
-
-    async with listening(lambda message, protocol: fail()) as listener, connected(listener) as (reader, writer):
-        writer.write(HELLO)
-        writer.write_eof()
-        assert (await read_all(reader)).startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+        paused.resume.set()
+        expected = b"".join(ok(f"POST /echo [{number}]") for number in range(count))
+        assert b"H" + await reader.read() == expected
 
 
 async def test_an_idle_connection_is_closed_at_once() -> None:
-    async with asyncio.timeout(GENEROUS), listening() as listener, connected(listener) as (reader, writer):
+    async with listening() as listener, connected(listener) as (reader, writer):
         await send_whole(writer, HELLO)
-        whole = reply("200 OK", "GET /hello []")
-        assert await reader.readexactly(len(whole)) == whole
+        assert await read_reply(reader) == SAID
         writer.write_eof()
-        assert await read_all(reader) == b""
+        assert await reader.read() == b""
         await until(lambda: not listener.open_connections, 0)
 
 
 @pytest.mark.parametrize("count", [1, 3])
 async def test_a_client_that_has_left_is_noticed(count: int) -> None:
     """It closes its socket, which sends the same FIN."""
-    slow = Slow()
-    async with asyncio.timeout(GENEROUS), listening(slow) as listener, connected(listener) as (_, writer):
-        writer.write(echo("one") * count)
-        await slow.begun.acquire()
+    paused = PausedExchange()
+    async with client(paused) as (_, writer):
+        writer.write(post(b"one") * count)
+        await paused.requests.get()
         writer.close()
-        await slow.cancelled.wait()
+        await paused.cancelled.wait()
 
 
 async def test_a_client_that_has_left_is_noticed_while_a_later_request_is_answered() -> None:
-    slow = Slow()
+    paused = PausedExchange()
 
     def exchange(message: Message, protocol: Protocol) -> EventualReply:
-        return say_back(message, protocol) if message.path == "/hello" else slow(message, protocol)
+        return say_back(message, protocol) if message.path == "/hello" else paused(message, protocol)
 
-    async with asyncio.timeout(GENEROUS), listening(exchange) as listener, connected(listener) as (_, writer):
-        writer.write(HELLO + echo("one"))
+    async with listening(exchange) as listener, connected(listener) as (_, writer):
+        writer.write(HELLO + post(b"one"))
         writer.close()
-        await slow.cancelled.wait()
+        await paused.cancelled.wait()
         await until(lambda: not listener.open_connections, 0)
 
 
 async def test_a_stream_that_has_not_begun_is_whole() -> None:
-    release, begun = asyncio.Event(), asyncio.Event()
-
-    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
-        begun.set()
-        await release.wait()
-        yield text_reply("one")
-        yield text_reply("two")
-
-    async with (
-        asyncio.timeout(GENEROUS),
-        listening(stream=stream) as listener,
-        connected(listener) as (reader, writer),
-    ):
-        writer.write(STREAM)
+    source = Source()
+    async with client(stream=source) as (reader, writer):
+        writer.write(get("/stream", "Connection: close"))
         writer.write_eof()
-        await begun.wait()
+        await source.asked.wait()
         assert await reader.readexactly(1) == b"H"
-        release.set()
-        got = b"H" + await read_all(reader)
+        source.say("one", "two", None)
+        got = b"H" + await reader.read()
         assert got.startswith(b"HTTP/1.1 200 OK\r\n")
         assert got.endswith(b"\r\n4\r\none\n\r\n4\r\ntwo\n\r\n0\r\n\r\n")
-
-
-@pytest.mark.parametrize("has_begun", [True, False])
-async def test_a_client_that_leaves_a_stream_is_noticed(has_begun: bool) -> None:
-    begun, closed = asyncio.Event(), asyncio.Event()
-
-    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
-        try:
-            if has_begun:
-                yield text_reply("one")
-            begun.set()
-            await asyncio.Event().wait()
-        finally:
-            closed.set()
-
-    async with asyncio.timeout(GENEROUS), listening(stream=stream) as listener, connected(listener) as (reader, writer):
-        writer.write(STREAM)
-        await begun.wait()
-        if has_begun:
-            await reader.readuntil(b"one\n\r\n")
-        writer.close()
-        await closed.wait()

@@ -10,8 +10,7 @@ from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, Peer
 from tests.core.http2.conversation import OPENING, request
 from tests.limits import GENEROUS
-from tests.transports.http.server.toy_listener import LOOPS as LOOPS
-from tests.transports.http.server.toy_listener import SMALL, connected, listening, say_back
+from tests.transports.http.server.toy_listener import client, connected, listening
 
 GET = ((b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/hello?a=b"), (b":authority", b"toy"))
 REQUIRED = int(ErrorCode.HTTP_1_1_REQUIRED).to_bytes(4)
@@ -20,7 +19,7 @@ REQUIRED = int(ErrorCode.HTTP_1_1_REQUIRED).to_bytes(4)
 @pytest.mark.parametrize("step", [1, 7, 1_000_000])
 async def test_each_request_is_told_that_http_1_1_is_required(step: int) -> None:
     sent = OPENING + http2.head(*GET, end=True) + http2.head(*GET, stream=3)
-    async with listening(say_back) as listener, connected(listener) as (reader, writer), asyncio.timeout(GENEROUS):
+    async with client() as (reader, writer):
         for at in range(0, len(sent), step):
             writer.write(sent[at : at + step])
             await asyncio.sleep(0)
@@ -33,7 +32,7 @@ async def test_each_request_is_told_that_http_1_1_is_required(step: int) -> None
 
 
 async def test_a_grpc_client_is_told_in_grpc() -> None:
-    async with listening(say_back) as listener, connected(listener) as (reader, writer), asyncio.timeout(GENEROUS):
+    async with client() as (reader, writer):
         peer = Peer(reader, writer)
         peer.send(OPENING, request())
         _, flags, stream, block = await peer.next(HEADERS)
@@ -47,7 +46,7 @@ async def test_a_grpc_client_is_told_in_grpc() -> None:
 
 
 async def test_what_is_no_http_2_ends_the_connection() -> None:
-    async with listening(say_back) as listener, connected(listener) as (reader, writer), asyncio.timeout(GENEROUS):
+    async with client() as (reader, writer):
         peer = Peer(reader, writer)
         peer.send(OPENING, http2.data(b"of no stream"))
         assert (await peer.next(GOAWAY))[3][4:8] == int(ErrorCode.PROTOCOL_ERROR).to_bytes(4)
@@ -56,7 +55,7 @@ async def test_what_is_no_http_2_ends_the_connection() -> None:
 
 async def test_a_client_that_does_not_understand_is_sent_away() -> None:
     requests = [http2.head(*GET, end=True, stream=number) for number in range(1, 10_001, 2)]
-    async with listening(say_back) as listener, connected(listener) as (reader, writer), asyncio.timeout(GENEROUS):
+    async with client() as (reader, writer):
         peer = Peer(reader, writer)
         peer.send(OPENING, *requests)
         frames = await peer.closed()
@@ -66,25 +65,23 @@ async def test_a_client_that_does_not_understand_is_sent_away() -> None:
 
 
 async def test_it_counts_as_a_connection_and_ends_with_the_listener() -> None:
-    async with listening(say_back, limits=SMALL) as listener, connected(listener) as (reader, writer):
-        async with asyncio.timeout(GENEROUS):
-            peer = Peer(reader, writer)
-            peer.send(OPENING, http2.head(*GET, end=True))
-            await peer.next(RST_STREAM)
-            assert listener.open_connections == 1
-            await listener.stop_accepting()
-            assert await listener.drain(GENEROUS) == 0
-            assert listener.open_connections == 0
+    async with listening() as listener, connected(listener) as streams:
+        peer = Peer(*streams)
+        peer.send(OPENING, http2.head(*GET, end=True))
+        await peer.next(RST_STREAM)
+        assert listener.open_connections == 1
+        await listener.stop_accepting()
+        assert await listener.drain(GENEROUS) == 0
+        assert listener.open_connections == 0
 
 
 @pytest.mark.real("curl")
 async def test_curl_that_begins_with_http_2_is_answered_over_http_1_1() -> None:
-    async with listening(say_back) as listener:
+    async with listening() as listener:
         url = f"http://{listener.address}/hello"
         command = ("curl", "--silent", "--show-error", "--http2-prior-knowledge", url)
         curl = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-        async with asyncio.timeout(GENEROUS):
-            said, _ = await curl.communicate()
+        said, _ = await curl.communicate()
     if curl.returncode == 2:
         pytest.skip("this curl has no HTTP/2")
     assert said == b"GET /hello []"

@@ -5,12 +5,14 @@ import asyncio
 from gateway.core.messages import Message
 from tests.skipping_loop import LOOPS as LOOPS
 from tests.skipping_loop import skip
-from tests.transports.http.server.test_connection import HELLO, SAID, post, within_bound
-from tests.transports.http.server.test_requests import ok
 from tests.transports.http.server.toy_listener import (
+    HELLO,
+    SAID,
+    client,
     connected,
     listening,
-    read_all,
+    ok,
+    post,
     read_reply,
     send_whole,
     text_reply,
@@ -21,7 +23,7 @@ IDLE = 75
 
 
 async def test_each_request_postpones_the_end_of_an_idle_connection() -> None:
-    async with listening() as listener, connected(listener) as (reader, writer):
+    async with listening(seconds=None) as listener, connected(listener) as (reader, writer):
         for _ in range(20):
             await skip(IDLE - 1)
             await send_whole(writer, HELLO)
@@ -30,7 +32,7 @@ async def test_each_request_postpones_the_end_of_an_idle_connection() -> None:
         assert not reader.at_eof()
         assert listener.open_connections == 1
         await skip(2)
-        assert await read_all(reader) == b""
+        assert await reader.read() == b""
 
 
 async def test_a_connection_is_not_idle_while_its_request_is_answered() -> None:
@@ -42,7 +44,7 @@ async def test_a_connection_is_not_idle_while_its_request_is_answered() -> None:
         await resume.wait()
         return text_reply("done")
 
-    async with listening(lambda message, protocol: later()) as listener, connected(listener) as (reader, writer):
+    async with client(lambda message, protocol: later(), seconds=None) as (reader, writer):
         for _ in range(3):
             resume.clear()
             await send_whole(writer, post(b"ab"))
@@ -54,19 +56,4 @@ async def test_a_connection_is_not_idle_while_its_request_is_answered() -> None:
             await skip(IDLE - 1)
         assert not reader.at_eof()
         await skip(2)
-        assert await read_all(reader) == b""
-
-
-async def test_a_request_that_stops_arriving_is_given_up_after_the_time_for_its_part() -> None:
-    for part, text in ((post(b"ab")[:-1], b"nothing of the request's body came for 30 s"), (HELLO[:-1], b"20 s")):
-        async with listening() as listener, connected(listener) as (reader, writer):
-            await send_whole(writer, HELLO)
-            assert await read_reply(reader) == SAID
-            await send_whole(writer, part)
-            await skip(0)
-            await skip(19)
-            assert listener.unanswered_requests == 1
-            await skip(12)
-            said = await within_bound(reader.read())
-            assert said.startswith(b"HTTP/1.1 408 ")
-            assert text in said
+        assert await reader.read() == b""

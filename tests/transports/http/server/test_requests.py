@@ -2,28 +2,24 @@
 byte."""
 
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 
 import pytest
 
-from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 from tests.transports.http.server.toy_listener import (
-    connected,
-    listening,
-    read_all,
+    HELLO,
+    LAST,
+    SAID,
+    SAID_LAST,
+    TOO_LARGE,
+    client,
+    get,
+    ok,
     reply,
     send_byte_by_byte,
     send_whole,
 )
 
-TOO_LARGE = f"413 {HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase}"
-"""The status line; Python 3.13 changed the phrase."""
-
 SPEAKS = "this listener speaks toy, other, streamer"
-
-HELLO = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"
-LAST = b"GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
-GOODBYE = reply("200 OK", "GET /hello []", last=True)
 
 
 def bad(text: str, status: str = "400 Bad Request", name: str = "toy") -> bytes:
@@ -31,73 +27,77 @@ def bad(text: str, status: str = "400 Bad Request", name: str = "toy") -> bytes:
     return reply(status, f"{name}: {text}", last=True)
 
 
+def too_large(what: str, limit: str = "headers, 500", status: str = "431 Request Header Fields Too Large") -> bytes:
+    return bad(f"{what} larger than limits.{limit} bytes; send less, or raise the limit", status)
+
+
+def body_too_large(size: str = "") -> bytes:
+    return too_large(f"the body{size} is", "message, 1000", TOO_LARGE)
+
+
+def bad_size(text: str) -> bytes:
+    return bad(f"b'{text}' is not the size of a chunk")
+
+
+def unknown(path: str, name: str = "toy") -> bytes:
+    return reply("404 Not Found", f"{name}: unknown path: '{path}'; {SPEAKS}")
+
+
+def bad_timeout(text: str) -> bytes:
+    return reply("400 Bad Request", f"toy: Request-Timeout '{text}' is not a positive number of seconds")
+
+
 def malformed(why: str) -> bytes:
     return bad(f"the request is malformed HTTP: {why}")
 
 
-def ok(body: str) -> bytes:
-    return reply("200 OK", body)
-
-
 def post(*headers: str, body: bytes = b"") -> bytes:
-    return "\r\n".join(["POST /echo HTTP/1.1", "Host: a", *headers, "", ""]).encode("latin-1") + body
+    return request("POST /echo HTTP/1.1", *headers) + body
 
 
-def get(target: str, *headers: str) -> bytes:
-    return "\r\n".join([f"GET {target} HTTP/1.1", "Host: a", *headers, "", ""]).encode("latin-1")
+def request(line: str, *headers: str) -> bytes:
+    return "\r\n".join([line, "Host: a", *headers, "", ""]).encode("latin-1")
 
 
+NO_METHOD = malformed("Invalid method encountered")
 NO_TLS = bad("the client began a TLS handshake at a port without TLS; use http:// or a plaintext channel")
 NO_SUCH_VERSION = bad("only HTTP/1.1 and HTTP/1.0 are supported; send one of them", "505 HTTP Version Not Supported")
 ONLY_CHUNKED = bad("Transfer-Encoding must be chunked and nothing else, and needs HTTP/1.1")
 BAD_HOST = bad("the request's Host header is not a host and port; send the host of the URL")
-HEAD_TOO_LARGE = bad(
-    "the request line and headers are larger than limits.headers, 500 bytes; send less, or raise the limit",
-    "431 Request Header Fields Too Large",
-)
-LINE_TOO_LARGE = bad(
-    "a chunk's size line, or the trailers, are larger than limits.headers, 500 bytes; send less, or raise the limit",
-    "431 Request Header Fields Too Large",
-)
-EXTENSIONS_TOO_LARGE = bad(
-    "the extensions of chunks are larger than limits.headers, 500 bytes; send less, or raise the limit",
-    "431 Request Header Fields Too Large",
-)
+HEAD_TOO_LARGE = too_large("the request line and headers are")
+LINE_TOO_LARGE = too_large("a chunk's size line, or the trailers, are")
+EXTENSIONS_TOO_LARGE = too_large("the extensions of chunks are")
 CHUNKED = "Transfer-Encoding: chunked"
 NOT_CRLF = bad("the chunked body has a line that does not end in CRLF")
+NO_PATH = bad(f"unknown path: '/nothing'; {SPEAKS}", "404 Not Found")
+ONE_HOST = "the request has more than one Host header; send it once"
+TWO_LENGTHS = malformed("Duplicate Content-Length")
+BAD_CODING = malformed("Invalid `Transfer-Encoding` header value")
+NO_FIELD = "a trailer of the chunked body is not `name: value`"
 FRAGMENT = bad("the request target has a fragment; remove it")
 
 # name: (what is sent, what comes back until the listener closes)
 REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     # not HTTP/1 at all
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", NO_TLS),
-    "text": (b"hello\r\n\r\n", malformed("Invalid method encountered")),
-    "JSON": (b'{"name": "m"}\r\n\r\n', malformed("Invalid method encountered")),
-    "NULs": (b"\0" * 20, malformed("Invalid method encountered")),
-    "HTTP/2.0": (b"GET /hello HTTP/2.0\r\nHost: a\r\n\r\n", NO_SUCH_VERSION),
-    "HTTP/1.2": (b"GET /hello HTTP/1.2\r\nHost: a\r\n\r\n", NO_SUCH_VERSION),
+    "text": (b"hello\r\n\r\n", NO_METHOD),
+    "JSON": (b'{"name": "m"}\r\n\r\n', NO_METHOD),
+    "NULs": (b"\0" * 20, NO_METHOD),
+    "HTTP/2.0": (request("GET /hello HTTP/2.0"), NO_SUCH_VERSION),
+    "HTTP/1.2": (request("GET /hello HTTP/1.2"), NO_SUCH_VERSION),
     "HTTP/0.9": (b"GET /hello\r\n\r\n", NO_SUCH_VERSION),
-    "another protocol's name": (
-        b"GET /hello ICE/1.0\r\nHost: a\r\n\r\n",
-        malformed("Expected SOURCE method for ICE/x.x request"),
-    ),
-    "unknown method": (b"FROB /hello HTTP/1.1\r\nHost: a\r\n\r\n", malformed("Invalid method encountered")),
-    "method in lower case": (b"get /hello HTTP/1.1\r\nHost: a\r\n\r\n", malformed("Invalid method encountered")),
-    "blank before the method": (b" GET /hello HTTP/1.1\r\nHost: a\r\n\r\n", malformed("Invalid method encountered")),
+    "another protocol's name": (request("GET /hello ICE/1.0"), malformed("Expected SOURCE method for ICE/x.x request")),
+    "unknown method": (request("FROB /hello HTTP/1.1"), NO_METHOD),
+    "method in lower case": (b"get /hello HTTP/1.1\r\nHost: a\r\n\r\n", NO_METHOD),
+    "blank before the method": (request(" GET /hello HTTP/1.1"), NO_METHOD),
     # lines
-    "bare LF behind the request line": (
-        b"GET /hello HTTP/1.1\nHost: a\n\n",
-        malformed("Expected CRLF after version"),
-    ),
+    "bare LF behind the request line": (b"GET /hello HTTP/1.1\nHost: a\n\n", malformed("Expected CRLF after version")),
     "bare LF behind a header": (
         b"GET /hello HTTP/1.1\r\nHost: a\nX: b\r\n\r\n",
         malformed("Missing expected CR after header value"),
     ),
     "bare CR": (b"GET /hello HTTP/1.1\rHost: a\r\r", malformed("Expected CRLF after version")),
-    "blank behind the version": (
-        b"GET /hello HTTP/1.1 \r\nHost: a\r\n\r\n",
-        malformed("Expected CRLF after version"),
-    ),
+    "blank behind the version": (request("GET /hello HTTP/1.1 "), malformed("Expected CRLF after version")),
     # headers
     "folded": (get("/hello", "X: b", " c"), malformed("Unexpected whitespace after header value")),
     "blank before the first header": (
@@ -110,15 +110,9 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     "non-ASCII name": (get("/hello", "X\xe4: b"), malformed("Invalid header token")),
     "NUL in a value": (get("/hello", "X: a\0b"), malformed("Invalid header value char")),
     "control byte in a value": (get("/hello", "X: a\x01b"), malformed("Invalid header value char")),
-    "no Host": (
-        b"GET /hello HTTP/1.1\r\n\r\n",
-        bad("the request has no Host header, which HTTP/1.1 requires; add it"),
-    ),
-    "two Hosts": (get("/hello", "Host: a"), bad("the request has more than one Host header; send it once")),
-    "two Hosts, other protocol": (
-        get("/other", "host: b"),
-        bad("the request has more than one Host header; send it once", name="other"),
-    ),
+    "no Host": (b"GET /hello HTTP/1.1\r\n\r\n", bad("the request has no Host header, which HTTP/1.1 requires; add it")),
+    "two Hosts": (get("/hello", "Host: a"), bad(ONE_HOST)),
+    "two Hosts, other protocol": (get("/other", "host: b"), bad(ONE_HOST, name="other")),
     "Host that is none": (b"GET /hello HTTP/1.1\r\nHost: a b\r\n\r\n", BAD_HOST),
     "Host with a path": (b"GET /hello HTTP/1.1\r\nHost: a/b\r\n\r\n", BAD_HOST),
     "Host list": (b"GET /hello HTTP/1.1\r\nHost: a, b\r\n\r\n", BAD_HOST),
@@ -127,26 +121,15 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     "target beyond the limit": (get("/" + "x" * 600), HEAD_TOO_LARGE),
     "line that never ends": (b"GET /" + b"x" * 600, HEAD_TOO_LARGE),
     # where the body ends
-    "two lengths": (
-        post("Content-Length: 3", "Content-Length: 4", body=b"abcd"),
-        malformed("Duplicate Content-Length"),
-    ),
-    "the same length twice": (
-        post("Content-Length: 3", "Content-Length: 3", body=b"abc"),
-        malformed("Duplicate Content-Length"),
-    ),
+    "two lengths": (post("Content-Length: 3", "Content-Length: 4", body=b"abcd"), TWO_LENGTHS),
+    "the same length twice": (post("Content-Length: 3", "Content-Length: 3", body=b"abc"), TWO_LENGTHS),
     "a list of lengths": (post("Content-Length: 3, 3", body=b"abc"), malformed("Invalid character in Content-Length")),
     "signed length": (post("Content-Length: +3", body=b"abc"), malformed("Invalid character in Content-Length")),
     "negative length": (post("Content-Length: -3", body=b"abc"), malformed("Invalid character in Content-Length")),
     "hexadecimal length": (post("Content-Length: 0x3", body=b"abc"), malformed("Invalid character in Content-Length")),
     "empty length": (post("Content-Length:"), malformed("Empty Content-Length")),
     "length beyond 64 bits": (post("Content-Length: 99999999999999999999"), malformed("Content-Length overflow")),
-    "length beyond the limit": (
-        post("Content-Length: 1001"),
-        bad(
-            "the body of 1001 bytes is larger than limits.message, 1000 bytes; send less, or raise the limit", TOO_LARGE
-        ),
-    ),
+    "length beyond the limit": (post("Content-Length: 1001"), body_too_large(" of 1001 bytes")),
     "length and chunked": (
         post("Content-Length: 5", CHUNKED, body=b"0\r\n\r\n"),
         malformed("Transfer-Encoding can't be present with Content-Length"),
@@ -156,60 +139,33 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
         malformed("Content-Length can't be present with Transfer-Encoding"),
     ),
     "gzip, chunked": (post("Transfer-Encoding: gzip, chunked", body=b"0\r\n\r\n"), ONLY_CHUNKED),
-    "chunked twice": (
-        post(CHUNKED, CHUNKED, body=b"0\r\n\r\n"),
-        malformed("Invalid `Transfer-Encoding` header value"),
-    ),
-    "chunked, identity": (
-        post("Transfer-Encoding: chunked, identity"),
-        malformed("Invalid `Transfer-Encoding` header value"),
-    ),
+    "chunked twice": (post(CHUNKED, CHUNKED, body=b"0\r\n\r\n"), BAD_CODING),
+    "chunked, identity": (post("Transfer-Encoding: chunked, identity"), BAD_CODING),
     "xchunked": (post("Transfer-Encoding: xchunked"), malformed("Request has invalid `Transfer-Encoding`")),
-    "chunked in HTTP/1.0": (
-        b"POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        ONLY_CHUNKED,
-    ),
+    "chunked in HTTP/1.0": (b"POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", ONLY_CHUNKED),
     # chunks
-    "chunk size that is none": (post(CHUNKED, body=b"zz\r\n"), bad("b'zz' is not the size of a chunk")),
-    "negative chunk": (post(CHUNKED, body=b"-1\r\n"), bad("b'-1' is not the size of a chunk")),
-    "0x chunk": (post(CHUNKED, body=b"0x3\r\nabc\r\n"), bad("b'0x3' is not the size of a chunk")),
-    "empty chunk size": (post(CHUNKED, body=b"\r\n"), bad("b'' is not the size of a chunk")),
-    "chunk size of 17 digits": (
-        post(CHUNKED, body=b"10000000000000003\r\nabc\r\n"),
-        bad("b'10000000000000003' is not the size of a chunk"),
-    ),
+    "chunk size that is none": (post(CHUNKED, body=b"zz\r\n"), bad_size("zz")),
+    "negative chunk": (post(CHUNKED, body=b"-1\r\n"), bad_size("-1")),
+    "0x chunk": (post(CHUNKED, body=b"0x3\r\nabc\r\n"), bad_size("0x3")),
+    "empty chunk size": (post(CHUNKED, body=b"\r\n"), bad_size("")),
+    "chunk size of 17 digits": (post(CHUNKED, body=b"10000000000000003\r\nabc\r\n"), bad_size("10000000000000003")),
     "bare LF in chunks": (post(CHUNKED, body=b"3\nabc\n0\n\n"), NOT_CRLF),
     "bare LF in a chunk extension": (post(CHUNKED, body=b"3;a\nb\r\nabc\r\n"), NOT_CRLF),
     "chunk longer than its size": (
         post(CHUNKED, body=b"3\r\nabcd\r\n0\r\n\r\n"),
         bad("a chunk is longer than its size line says"),
     ),
-    "chunk beyond the limit": (
-        post(CHUNKED, body=b"3e9\r\n"),
-        bad("the body is larger than limits.message, 1000 bytes; send less, or raise the limit", TOO_LARGE),
-    ),
-    "chunks beyond the limit": (
-        post(CHUNKED, body=b"1f4\r\n" + b"x" * 500 + b"\r\n1f5\r\n"),
-        bad("the body is larger than limits.message, 1000 bytes; send less, or raise the limit", TOO_LARGE),
-    ),
+    "chunk beyond the limit": (post(CHUNKED, body=b"3e9\r\n"), body_too_large()),
+    "chunks beyond the limit": (post(CHUNKED, body=b"1f4\r\n" + b"x" * 500 + b"\r\n1f5\r\n"), body_too_large()),
     "huge chunk extension": (post(CHUNKED, body=b"3;" + b"x" * 600), LINE_TOO_LARGE),
     "extensions of many chunks": (post(CHUNKED, body=b"1;xxxxxxxxx\r\na\r\n" * 60), EXTENSIONS_TOO_LARGE),
     "huge trailers": (post(CHUNKED, body=b"0\r\n" + b"X: yyyyy\r\n" * 60), LINE_TOO_LARGE),
-    "trailer that is none": (
-        post(CHUNKED, body=b"0\r\nGET / HTTP/1.1\r\n\r\n"),
-        bad("a trailer of the chunked body is not `name: value`"),
-    ),
+    "trailer that is none": (post(CHUNKED, body=b"0\r\nGET / HTTP/1.1\r\n\r\n"), bad(NO_FIELD)),
     # targets
     "fragment": (get("/hello#x"), FRAGMENT),
     "fragment in the query": (get("/hello?a#x"), FRAGMENT),
-    "asterisk": (
-        b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
-        bad("expected a path or an http URL as request target, got '*'"),
-    ),
-    "CONNECT": (
-        b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n",
-        bad("expected a path or an http URL as request target, got 'a:80'"),
-    ),
+    "asterisk": (request("OPTIONS * HTTP/1.1"), bad("expected a path or an http URL as request target, got '*'")),
+    "CONNECT": (request("CONNECT a:80 HTTP/1.1"), bad("expected a path or an http URL as request target, got 'a:80'")),
     "ftp URL": (get("ftp://a/hello"), bad("expected a path or an http URL as request target, got 'ftp://a/hello'")),
     "relative target": (get("hello"), malformed("Invalid characters in url")),
     "non-ASCII target": (get("/h\xe4llo"), malformed("Invalid char in url path")),
@@ -221,41 +177,36 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     ),
     "100-continue for what is too large": (
         post("Expect: 100-continue", "Content-Length: 2000"),
-        bad(
-            "the body of 2000 bytes is larger than limits.message, 1000 bytes; send less, or raise the limit", TOO_LARGE
-        ),
+        body_too_large(" of 2000 bytes"),
     ),
     "100-continue for a path that is not there": (
-        b"POST /nothing HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
-        bad(f"unknown path: '/nothing'; {SPEAKS}", "404 Not Found"),
+        request("POST /nothing HTTP/1.1", "Expect: 100-continue", "Content-Length: 3"),
+        NO_PATH,
     ),
     "chunked to a path that is not there": (
         b"POST /nothing HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        bad(f"unknown path: '/nothing'; {SPEAKS}", "404 Not Found"),
+        NO_PATH,
     ),
     # pipelined
-    "garbage behind a request": (
-        HELLO + b"garbage\r\n\r\n",
-        ok("GET /hello []") + malformed("Invalid method encountered"),
-    ),
-    "body that nothing announced": (post(body=b"{}"), ok("POST /echo []") + malformed("Invalid method encountered")),
+    "garbage behind a request": (HELLO + b"garbage\r\n\r\n", SAID + NO_METHOD),
+    "body that nothing announced": (post(body=b"{}"), ok("POST /echo []") + NO_METHOD),
     "what follows a refused request is dropped": (get("/hello#x") + HELLO, FRAGMENT),
 }
 
 # name: (what is sent, what comes back); the connection serves one more request afterwards
 SERVED: dict[str, tuple[bytes, bytes]] = {
-    "plain": (HELLO, ok("GET /hello []")),
+    "plain": (HELLO, SAID),
     "query": (get("/hello?a=%20&b"), ok("GET /hello?a=%20&b []")),
-    "empty query": (get("/hello?"), ok("GET /hello []")),
+    "empty query": (get("/hello?"), SAID),
     "absolute form": (get("http://elsewhere:1/hello?a"), ok("GET /hello?a []")),
-    "absolute form in capitals": (get("HTTP://elsewhere/hello"), ok("GET /hello []")),
+    "absolute form in capitals": (get("HTTP://elsewhere/hello"), SAID),
     "doubled slash": (get("//hello"), ok("GET //hello []")),
-    "empty lines before": (b"\r\n\r\n" + HELLO, ok("GET /hello []")),
-    "empty Host": (b"GET /hello HTTP/1.1\r\nHost:\r\n\r\n", ok("GET /hello []")),
-    "IPv6 Host": (b"GET /hello HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", ok("GET /hello []")),
+    "empty lines before": (b"\r\n\r\n" + HELLO, SAID),
+    "empty Host": (b"GET /hello HTTP/1.1\r\nHost:\r\n\r\n", SAID),
+    "IPv6 Host": (b"GET /hello HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", SAID),
     "blanks around a value": (post("Content-Length: \t 3 \t", body=b"abc"), ok("POST /echo [abc]")),
-    "blanks behind a value": (get("/hello", "Request-Timeout: 5 \t"), ok("GET /hello []")),
-    "Latin-1 value": (get("/hello", "X: \xe4"), ok("GET /hello []")),
+    "blanks behind a value": (get("/hello", "Request-Timeout: 5 \t"), SAID),
+    "Latin-1 value": (get("/hello", "X: \xe4"), SAID),
     "sized": (post("Content-Length: 3", body=b"a\0b"), ok("POST /echo [a\0b]")),
     "sized, nothing": (post("Content-Length: 0"), ok("POST /echo []")),
     "no length": (post(), ok("POST /echo []")),
@@ -272,19 +223,16 @@ SERVED: dict[str, tuple[bytes, bytes]] = {
     ),
     "three in a row": (
         HELLO + post("Content-Length: 2", body=b"ab") + post(CHUNKED, body=b"1\r\nc\r\n0\r\n\r\n"),
-        ok("GET /hello []") + ok("POST /echo [ab]") + ok("POST /echo [c]"),
+        SAID + ok("POST /echo [ab]") + ok("POST /echo [c]"),
     ),
-    "captured segment": (
-        b"POST /models/a%2Fb HTTP/1.1\r\nHost: a\r\n\r\n",
-        ok("POST /models/a%2Fb model=a/b []"),
-    ),
+    "captured segment": (request("POST /models/a%2Fb HTTP/1.1"), ok("POST /models/a%2Fb model=a/b []")),
     "100-continue": (
         post("Expect: 100-Continue", "Content-Length: 3", body=b"abc"),
         b"HTTP/1.1 100 Continue\r\n\r\n" + ok("POST /echo [abc]"),
     ),
     "100-continue without a body": (post("Expect: 100-continue", "Content-Length: 0"), ok("POST /echo []")),
     "HEAD": (
-        b"HEAD /hello HTTP/1.1\r\nHost: a\r\n\r\n",
+        request("HEAD /hello HTTP/1.1"),
         b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 14\r\n\r\n",
     ),
     "HTTP/1.0 kept alive": (
@@ -294,80 +242,64 @@ SERVED: dict[str, tuple[bytes, bytes]] = {
     ),
     "upgrade is not taken up": (
         get("/hello", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x"),
-        ok("GET /hello []"),
+        SAID,
     ),
     "upgrade with a body": (
         post("Connection: Upgrade", "Upgrade: h2c", "Content-Length: 3", body=b"abc"),
         ok("POST /echo [abc]"),
     ),
     # refused, with the connection in order
-    "unknown path": (get("/nothing"), reply("404 Not Found", f"toy: unknown path: '/nothing'; {SPEAKS}")),
-    "unknown path of the other protocol": (
-        get("/other/x"),
-        reply("404 Not Found", f"other: unknown path: '/other/x'; {SPEAKS}"),
-    ),
+    "unknown path": (get("/nothing"), unknown("/nothing")),
+    "unknown path of the other protocol": (get("/other/x"), unknown("/other/x", "other")),
     "unknown path with a body": (
         b"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
-        reply("404 Not Found", f"toy: unknown path: '/nothing'; {SPEAKS}"),
+        unknown("/nothing"),
     ),
     "unknown path, HEAD": (
-        b"HEAD /nothing HTTP/1.1\r\nHost: a\r\n\r\n",
+        request("HEAD /nothing HTTP/1.1"),
         b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 72\r\n\r\n",
     ),
-    "trailing slash": (get("/hello/"), reply("404 Not Found", f"toy: unknown path: '/hello/'; {SPEAKS}")),
+    "trailing slash": (get("/hello/"), unknown("/hello/")),
     "other method": (
         get("/echo"),
         reply("405 Method Not Allowed", "toy: GET is not allowed for '/echo'; allowed: POST", "Allow: POST"),
     ),
     "OPTIONS": (
-        b"OPTIONS /hello HTTP/1.1\r\nHost: a\r\n\r\n",
+        request("OPTIONS /hello HTTP/1.1"),
         reply(
             "405 Method Not Allowed", "toy: OPTIONS is not allowed for '/hello'; allowed: GET, HEAD", "Allow: GET, HEAD"
         ),
     ),
     "broken percent-encoding": (
-        b"POST /models/%zz HTTP/1.1\r\nHost: a\r\n\r\n",
+        request("POST /models/%zz HTTP/1.1"),
         reply("400 Bad Request", "toy: path segment '%zz' has a % without two hexadecimal digits; write % as %25"),
     ),
-    "path that climbs": (
-        b"POST /models/%2e%2e HTTP/1.1\r\nHost: a\r\n\r\n",
-        reply("404 Not Found", f"toy: unknown path: '/models/%2e%2e'; {SPEAKS}"),
-    ),
+    "path that climbs": (request("POST /models/%2e%2e HTTP/1.1"), unknown("/models/%2e%2e")),
     "unknown coding": (
         post("Content-Encoding: br", "Content-Length: 3", body=b"abc"),
         reply(
-            "415 Unsupported Media Type",
-            "toy: Content-Encoding 'br' is not supported; gzip, deflate and identity are",
+            "415 Unsupported Media Type", "toy: Content-Encoding 'br' is not supported; gzip, deflate and identity are"
         ),
     ),
-    "timeout that is none": (
-        post("Request-Timeout: soon"),
-        reply("400 Bad Request", "toy: Request-Timeout 'soon' is not a positive number of seconds"),
-    ),
-    "timeout of nothing": (
-        post("Request-Timeout: 0"),
-        reply("400 Bad Request", "toy: Request-Timeout '0' is not a positive number of seconds"),
-    ),
+    "timeout that is none": (post("Request-Timeout: soon"), bad_timeout("soon")),
+    "timeout of nothing": (post("Request-Timeout: 0"), bad_timeout("0")),
 }
 
 CLOSING = {
-    "close": (LAST, GOODBYE),
-    "close among others": (get("/hello", "Connection: keep-alive, Close"), GOODBYE),
-    "HTTP/1.0": (b"GET /hello HTTP/1.0\r\n\r\n", GOODBYE),
-    "HTTP/1.0 with two Hosts": (
-        b"GET /hello HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n",
-        bad("the request has more than one Host header; send it once"),
-    ),
-    "close, then one more": (LAST + HELLO, GOODBYE),
+    "close": (LAST, SAID_LAST),
+    "close among others": (get("/hello", "Connection: keep-alive, Close"), SAID_LAST),
+    "HTTP/1.0": (b"GET /hello HTTP/1.0\r\n\r\n", SAID_LAST),
+    "HTTP/1.0 with two Hosts": (request("GET /hello HTTP/1.0", "Host: a"), bad(ONE_HOST)),
+    "close, then one more": (LAST + HELLO, SAID_LAST),
 }
 
-ROWS = REFUSED_AND_CLOSED | CLOSING | {name: (sent + LAST, said + GOODBYE) for name, (sent, said) in SERVED.items()}
+ROWS = REFUSED_AND_CLOSED | CLOSING | {name: (sent + LAST, said + SAID_LAST) for name, (sent, said) in SERVED.items()}
 
 
 @pytest.mark.parametrize("send", [send_whole, send_byte_by_byte])
 @pytest.mark.parametrize("name", ROWS)
 async def test_answers(name: str, send: Callable[..., Awaitable[None]]) -> None:
-    request, expected = ROWS[name]
-    async with listening() as listener, connected(listener) as (reader, writer):
-        await send(writer, request)
-        assert await read_all(reader) == expected
+    sent, expected = ROWS[name]
+    async with client() as (reader, writer):
+        await send(writer, sent)
+        assert await reader.read() == expected

@@ -1,11 +1,10 @@
 """A listener of a toy protocol whose replies repeat what the listener understood, and raw clients."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
-
-import uvloop
 
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Reason
@@ -32,10 +31,9 @@ NUMBERS = {
     Reason.TIMEOUT: 504,
     Reason.VERSION_NOT_SUPPORTED: 505,
 }
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-"""Tests run on both, because their transports pause, close and half-close differently."""
-
 SMALL = Limits(message=1000, headers=500)
+TOO_LARGE = f"413 {HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase}"
+"""The status line; Python 3.13 changed the phrase."""
 
 
 def unused(*_: Any) -> Any:
@@ -57,6 +55,9 @@ STREAMER = replace(
 )
 
 
+ROWS = [(TOY, ""), (OTHER, ""), (STREAMER, "")]
+
+
 def text_reply(text: str, status: int = 200) -> Message:
     return Message(status=status, headers=Headers(((b"Content-Type", b"text/plain"),)), parts=(text.encode(),))
 
@@ -67,6 +68,52 @@ def say_back(message: Message, protocol: Protocol) -> Message:
     names = "".join(f" {name}={text}" for name, text in message.captures.items())
     said = f"{message.method} {message.path}{query}{names} [{bytes(message.body).decode('latin-1')}]"
     return text_reply(said)
+
+
+def echo(message: Message, protocol: Protocol) -> Message:
+    return Message(status=200, parts=message.parts)
+
+
+class PausedExchange:
+    """An exchange whose replies wait for `resume`."""
+
+    def __init__(self) -> None:
+        self.requests: asyncio.Queue[Message] = asyncio.Queue()
+        self.resume = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    def __call__(self, message: Message, protocol: Protocol) -> Awaitable[Message]:
+        self.requests.put_nowait(message)
+        return self._reply(message, protocol)
+
+    async def _reply(self, message: Message, protocol: Protocol) -> Message:
+        try:
+            await self.resume.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return say_back(message, protocol)
+
+
+class Source:
+    """A backend's stream that yields a message when the test puts one in, and sets an event when it is closed."""
+
+    def __init__(self) -> None:
+        self.next: asyncio.Queue[Message | None] = asyncio.Queue()
+        self.asked = asyncio.Event()
+        self.closed = asyncio.Event()
+
+    async def __call__(self, messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        try:
+            self.asked.set()
+            while (message := await self.next.get()) is not None:
+                yield message
+        finally:
+            self.closed.set()
+
+    def say(self, *said: str | None) -> None:
+        for text in said:
+            self.next.put_nowait(None if text is None else text_reply(text))
 
 
 def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
@@ -83,21 +130,24 @@ async def listening(
     stream: ExchangeStream = unused,
     *,
     limits: Limits = SMALL,
-    timeouts: Timeouts | None = None,
+    timeouts: Timeouts = Timeouts(),  # noqa: B008
+    seconds: float | None = GENEROUS,
 ) -> AsyncIterator[HttpListener]:
-    """A listener on a free port of the loopback."""
-    settings = ListenerSettings(limits=limits)
-    rows = [(TOY, ""), (OTHER, ""), (STREAMER, "")]
-    listener = HttpListener(settings, rows, exchanges(exchange, stream), timeouts=timeouts or Timeouts())
+    """A listener on a free port of the loopback. The test has so many `seconds` for it."""
+    listener = HttpListener(ListenerSettings(limits=limits), ROWS, exchanges(exchange, stream), timeouts=timeouts)
     await listener.start(Address("127.0.0.1"))
     try:
-        yield listener
+        async with asyncio.timeout(seconds):
+            yield listener
     finally:
         await listener.drain(0)
 
 
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
 @asynccontextmanager
-async def connected(listener: HttpListener) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected(listener: HttpListener) -> AsyncIterator[Streams]:
     """A raw client."""
     host, _, port = listener.address.partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -105,6 +155,13 @@ async def connected(listener: HttpListener) -> AsyncIterator[tuple[asyncio.Strea
         yield reader, writer
     finally:
         writer.close()
+
+
+@asynccontextmanager
+async def client(exchange: Exchange = say_back, **settings: Any) -> AsyncIterator[Streams]:
+    """A raw client of a listener with these settings."""
+    async with listening(exchange, **settings) as listener, connected(listener) as streams:
+        yield streams
 
 
 async def send_whole(writer: asyncio.StreamWriter, data: bytes) -> None:
@@ -120,18 +177,27 @@ async def send_byte_by_byte(writer: asyncio.StreamWriter, data: bytes) -> None:
         await asyncio.sleep(0)
 
 
-async def read_all(reader: asyncio.StreamReader) -> bytes:
-    """Everything until the listener closes."""
-    async with asyncio.timeout(GENEROUS):
+async def replies_to(sent: bytes, exchange: Exchange = say_back, **settings: Any) -> bytes:
+    """All that a client gets that sends this, until the listener closes."""
+    async with client(exchange, **settings) as (reader, writer):
+        await send_whole(writer, sent)
         return await reader.read()
 
 
 async def read_reply(reader: asyncio.StreamReader) -> bytes:
     """One reply with a Content-Length."""
-    async with asyncio.timeout(GENEROUS):
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        return head + await reader.readexactly(length)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    return head + await reader.readexactly(length)
+
+
+def get(path: str, *headers: str) -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: a", *headers, "", ""]).encode("latin-1")
+
+
+def post(body: bytes, *headers: str, path: str = "/echo") -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: a", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode("latin-1") + body
 
 
 def reply(status: str, body: str, *extra: str, last: bool = False) -> bytes:
@@ -139,3 +205,13 @@ def reply(status: str, body: str, *extra: str, last: bool = False) -> bytes:
     lines = [f"HTTP/1.1 {status}", "Content-Type: text/plain", *extra, f"Content-Length: {len(body.encode())}"]
     lines += ["Connection: close"] if last else []
     return ("\r\n".join(lines) + "\r\n\r\n" + body).encode()
+
+
+def ok(body: str) -> bytes:
+    return reply("200 OK", body)
+
+
+HELLO = get("/hello")
+LAST = get("/hello", "Connection: close")
+SAID = ok("GET /hello []")
+SAID_LAST = reply("200 OK", "GET /hello []", last=True)
