@@ -16,6 +16,7 @@ import tempfile
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from tests.interop.processes import HERE, TAIL, ProcessError, clean_environment
 from tests.limits import GENEROUS
@@ -39,6 +40,13 @@ def run_client(peer: str, script: str, *args: object, timeout: float = GENEROUS,
             forkers.append(forker)
     document: object = json.loads(printed)
     return document
+
+
+def run_steps(peer: str, script: str, *args: object) -> list[Any]:
+    """The same for a script that takes steps, as its last argument: the result of each."""
+    results = run_client(peer, script, *args)
+    assert isinstance(results, list)
+    return results
 
 
 class _Forker:

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from gateway.tools.conformance import suite
 from gateway.tools.conformance.check import Options, Transcript, Verdict, run
@@ -56,122 +57,35 @@ class Tested:
         return {"counts": {str(each): counts[each] for each in Verdict if counts[each]}, "findings": findings}
 
 
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder) / "server"
+Start: TypeAlias = Callable[[], AbstractContextManager[Mapping[str, str]]]
+V2 = {"v2-rest": "http", "v2-grpc": "grpc"}
+GRPS = {"grps-rest": "http.address", "grps-grpc": "grpc.address"}
 
 
-@contextmanager
-def _triton() -> Iterator[Mapping[str, str]]:
-    with _folder() as folder:
-        server = processes.start_triton(folder)
-        try:
-            yield {"v2-rest": server.http, "v2-grpc": server.grpc}
-        finally:
-            server.stop()
+def _started(start: Callable[[Path], AbstractContextManager[Any]], addresses: Mapping[str, str]) -> Start:
+    """Starts a server in a folder of its own. Its `addresses` are told by their attributes."""
 
-
-def _v2(start: Callable[[Path], v2_servers.V2Server]) -> Callable[[], AbstractContextManager[Mapping[str, str]]]:
     @contextmanager
     def started() -> Iterator[Mapping[str, str]]:
-        with _folder() as folder:
-            server = start(folder)
-            try:
-                yield {"v2-rest": server.http, "v2-grpc": server.grpc}
-            finally:
-                server.stop()
+        with tempfile.TemporaryDirectory() as folder, start(Path(folder) / "server") as server:
+            yield {protocol: attrgetter(name)(server) for protocol, name in addresses.items()}
 
     return started
 
 
-@contextmanager
-def _kserve_v1() -> Iterator[Mapping[str, str]]:
-    with _folder() as folder:
-        server = start_kserve_v1(folder)
-        try:
-            yield {"v1-rest": server.address}
-        finally:
-            server.stop()
-
-
-@contextmanager
-def _umbridge() -> Iterator[Mapping[str, str]]:
-    with _folder() as folder:
-        server = processes.start_umbridge(folder)
-        try:
-            yield {"umbridge": server.url}
-        finally:
-            server.stop()
-
-
-@contextmanager
-def _kubemo() -> Iterator[Mapping[str, str]]:
-    with _folder() as folder:
-        server = start_kubemo(folder)
-        try:
-            yield {"mip": server.url}
-        finally:
-            server.stop()
-
-
-@contextmanager
-def _umbridge_cpp() -> Iterator[Mapping[str, str]]:
-    double = umbridge_cpp.Model("double", [3], [3], evaluate=lambda inputs, config: [[2 * each for each in inputs[0]]])
-    with umbridge_cpp.serve([double]) as server:
-        yield {"umbridge": server.url}
-
-
-@contextmanager
-def _graphpipe_go() -> Iterator[Mapping[str, str]]:
-    with graphpipe_go.serve(lambda inputs, config: [each + each for each in inputs], inputs=1, outputs=1) as server:
-        yield {"graphpipe": server.url}
-
-
-@contextmanager
-def _tensorflow() -> Iterator[Mapping[str, str]]:
-    with tensorflow.serve() as server:
-        yield {"v1-rest": server.address}
-
-
-@contextmanager
-def _tensorflow_grpc() -> Iterator[Mapping[str, str]]:
-    with _folder() as folder:
-        server = start_tensorflow_serving(folder)
-        try:
-            yield {"tfs-grpc": server.address}
-        finally:
-            server.stop()
-
-
-@contextmanager
-def _grps_python() -> Iterator[Mapping[str, str]]:
-    with grps_python.serve() as server:
-        assert server.grpc is not None
-        yield {"grps-rest": server.http.address, "grps-grpc": server.grpc.address}
-
-
-@contextmanager
-def _grps_cpp() -> Iterator[Mapping[str, str]]:
-    with grps_cpp.serve() as server:
-        assert server.grpc is not None
-        assert server.brpc is not None
-        yield {"grps-rest": server.http.address, "grps-grpc": server.grpc.address, "grps-brpc": server.brpc.address}
-
-
-SERVERS: Mapping[str, Callable[[], AbstractContextManager[Mapping[str, str]]]] = {
-    "Triton 2.51.0": _triton,
-    "MLServer 1.7.1": _v2(v2_servers.start_mlserver),
-    "KServe 0.21.0": _v2(v2_servers.start_kserve),
-    "KServe 0.21.0, V1": _kserve_v1,
-    "umbridge 1.2.10 (Python)": _umbridge,
-    "kubemo 0.0.dev2": _kubemo,
-    "test server like umbridge.h (C++)": _umbridge_cpp,
-    "test server like graphpipe-go": _graphpipe_go,
-    "test server like TensorFlow Serving": _tensorflow,
-    "test server with the stubs of TensorFlow Serving": _tensorflow_grpc,
-    "test server like grps' Python server": _grps_python,
-    "test server like grps' C++ server": _grps_cpp,
+SERVERS: Mapping[str, Start] = {
+    "Triton 2.51.0": _started(processes.start_triton, V2),
+    "MLServer 1.7.1": _started(v2_servers.start_mlserver, V2),
+    "KServe 0.21.0": _started(v2_servers.start_kserve, V2),
+    "KServe 0.21.0, V1": _started(start_kserve_v1, {"v1-rest": "address"}),
+    "umbridge 1.2.10 (Python)": _started(processes.start_umbridge, {"umbridge": "url"}),
+    "kubemo 0.0.dev2": _started(start_kubemo, {"mip": "url"}),
+    "test server like umbridge.h (C++)": _started(lambda _: umbridge_cpp.serve(), {"umbridge": "url"}),
+    "test server like graphpipe-go": _started(lambda _: graphpipe_go.serve(), {"graphpipe": "url"}),
+    "test server like TensorFlow Serving": _started(lambda _: tensorflow.serve(), {"v1-rest": "address"}),
+    "test server with the stubs of TensorFlow Serving": _started(start_tensorflow_serving, {"tfs-grpc": "address"}),
+    "test server like grps' Python server": _started(lambda _: grps_python.serve(), GRPS),
+    "test server like grps' C++ server": _started(lambda _: grps_cpp.serve(), {**GRPS, "grps-brpc": "brpc.address"}),
 }
 """Each gives its addresses by wire form. The versions are those of tests/peers/build.py."""
 TWICE = ("twice-1.0.0", ("x=FP64[1,3]",))

@@ -4,18 +4,31 @@ whole modules share."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
+from string import Formatter
 from typing import Any, TypeAlias
 
 from tests.interop import processes
-from tests.interop.processes import Gateway
+from tests.interop.processes import Gateway, free_port
 from tests.limits import GENEROUS
 
 Answer: TypeAlias = tuple[int, Any]
 """The status, and the body: a JSON document, or a text where it is none."""
+
+
+class Addresses(dict[str, str]):
+    """`host:port` by name, and the gateway that listens there."""
+
+    def __init__(self, gateway: Gateway, ports: Mapping[str, int]) -> None:
+        super().__init__({name: f"127.0.0.1:{port}" for name, port in ports.items()})
+        self.gateway = gateway
+
+
+Listen: TypeAlias = Callable[..., Addresses]
+"""`listening`, in a folder that is given, until the end of a module's tests."""
 
 
 @contextmanager
@@ -26,8 +39,19 @@ def gateway(config: str, folder: Path) -> Iterator[Gateway]:
         yield running
     finally:
         status = running.stop()
-    assert "Traceback" not in running.output(), running.output()
+    # The tracebacks of servers are logged, each within one line.
+    assert "\nTraceback" not in running.output(), running.output()
     assert status == 0
+
+
+@contextmanager
+def listening(config: str, folder: Path, /, **values: object) -> Iterator[Addresses]:
+    """A gateway, from a format of its YAML: the fields without one of `values` are free ports. The addresses of those
+    ports, by their fields."""
+    fields = {name.partition(".")[0] for _, name, _, _ in Formatter().parse(config) if name}
+    ports = {name: free_port() for name in fields - values.keys()}
+    with gateway(config.format(**ports, **values), folder) as running:
+        yield Addresses(running, ports)
 
 
 def get(url: str, path: str) -> Answer:
@@ -46,6 +70,26 @@ def exchange(url: str, method: str, path: str, body: str | None = None, client: 
         connection.request(method, path, body)
         reply = connection.getresponse()
         return reply.status, _document(reply.read().decode())
+
+
+def call(address: str, path: str, document: object = None, **headers: str) -> tuple[int, Mapping[str, str], Any]:
+    """A document as curl sends it, or a GET: the status, the headers with names in lower case, and the body. The
+    keywords are further headers, with `_` for `-`."""
+    method, body = ("GET", None) if document is None else ("POST", json.dumps(document))
+    given = {"Content-Type": "application/json", **{name.replace("_", "-"): text for name, text in headers.items()}}
+    with closing(HTTPConnection(address, timeout=GENEROUS)) as connection:
+        connection.request(method, path, body, given)
+        reply = connection.getresponse()
+        found = {name.lower(): text for name, text in reply.getheaders()}
+        return reply.status, found, _document(reply.read().decode())
+
+
+def metric(url: str, family: str, *labels: str) -> float:
+    """The sum of the values of a family of metrics that have all these labels."""
+    status, text = get(url, "/metrics")
+    assert status == 200
+    lines = [line for line in text.splitlines() if line.startswith(f"{family}{{")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines if all(label in line for label in labels))
 
 
 def _document(text: str) -> Any:

@@ -13,14 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.interop.processes import (
-    HERE,
-    Process,
-    answers,
-    free_port,
-    triton_command,
-    triton_environment,
-)
+from tests.interop.processes import HERE, Process, V2Server, answers, free_port, triton_command, triton_environment
+from tests.interop.v2_servers import write_settings
 from tests.limits import GENEROUS
 from tests.peers.build import require
 
@@ -104,15 +98,7 @@ def write_mlserver_models(folder: Path, names: Sequence[str], http: int, grpc: i
     """
     folder.mkdir(parents=True)
     shutil.copy(MODELS / "mlserver_model.py", folder)
-    settings = {
-        "host": "127.0.0.1",
-        "http_port": http,
-        "grpc_port": grpc,
-        "metrics_endpoint": None,
-        "parallel_workers": 0,
-        "load_models_at_startup": False,
-    }
-    (folder / "settings.json").write_text(json.dumps(settings))
+    write_settings(folder, http, grpc, load_models_at_startup=False)
     for name in names:
         (folder / name).mkdir()
         model: dict[str, object] = {"name": name, "implementation": "mlserver_model.Named"}
@@ -122,19 +108,11 @@ def write_mlserver_models(folder: Path, names: Sequence[str], http: int, grpc: i
     return folder
 
 
-@dataclass
-class FleetMlserver:
-    """An MLServer that loads models when it is asked; its addresses are `host:port`."""
-
-    process: Process
-    http: str
-    grpc: str
+class FleetMlserver(V2Server):
+    """An MLServer that loads models when it is asked."""
 
     def wait(self) -> None:
         self.process.wait_until(lambda: answers(f"http://{self.http}/v2/health/ready"), GENEROUS)
-
-    def stop(self) -> None:
-        self.process.stop(seconds=10)
 
 
 def start_mlserver(folder: Path, names: Sequence[str], fails: Mapping[str, str]) -> FleetMlserver:

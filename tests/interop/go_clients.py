@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests.interop.processes import HERE, Process, clean_environment
+from tests.interop.processes import HERE, Process, Running, clean_environment
 from tests.limits import GENEROUS
 from tests.peers.build import ROOT, require
 from tests.tls.certificates import Files
 
 Step: TypeAlias = dict[str, Any]
-Address: TypeAlias = tuple[str, int]
 
 SERVICE = "inference.GRPCInferenceService"
 INFER, STREAM_INFER = f"{SERVICE}/ModelInfer", f"{SERVICE}/ModelStreamInfer"
@@ -28,10 +27,10 @@ V2, GRPS, HEALTH, KEDA = (
 )
 
 
-def connect(address: Address, tls: Mapping[str, str] | None = None, **params: object) -> Step:
+def connect(address: str, tls: Mapping[str, str] | None = None, **params: object) -> Step:
     """A step that opens the connection."""
     way = {"plaintext": True} if tls is None else {"tls": dict(tls)}
-    return {"op": "connect", "address": "{}:{}".format(*address), "params": {**way, **params}}
+    return {"op": "connect", "address": address, "params": {**way, **params}}
 
 
 def trusting(server: Files, own: Files | None = None) -> dict[str, str]:
@@ -57,18 +56,11 @@ def tensor(
     return {"name": name, "datatype": datatype, "shape": shape, **typed}
 
 
-@dataclass(frozen=True)
-class K6:
-    """A running `k6`, stopped with the context; its process may be killed."""
+@dataclass
+class K6(Running):
+    """A running `k6`; its process may be killed."""
 
-    process: Process
     _results: Path
-
-    def __enter__(self) -> K6:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.stop()
 
     def results(self) -> list[list[Any]]:
         """Of each virtual user, the results of its steps so far."""

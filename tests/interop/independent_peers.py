@@ -6,12 +6,11 @@ import base64
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tests.interop import tensorflow_serving
-from tests.interop.client_scripts import run_client
+from tests.interop.client_scripts import run_steps
 from tests.interop.kserve_v1 import asked
-from tests.interop.real_clients import Step, doubles, infer, raw_of, tritonclient, tritonclient_grpc, umbridge
+from tests.interop.real_clients import doubles, infer, packed, raw_of, tritonclient, tritonclient_grpc, umbridge
 from tests.peers.brpc_client import Client
 from tests.peers.grps_client import Grpc, Rest
 from tests.peers.grps_messages import tensor
@@ -47,16 +46,18 @@ def _umbridge(places: Sequence[Place]) -> Iterator[Vector]:
 
 
 def _graphpipe(places: Sequence[Place]) -> Iterator[Vector]:
-    array = {"dtype": "float64", "shape": [1, 3], "raw": base64.b64encode(_packed(SENT)).decode()}
+    array = {"dtype": "float64", "shape": [1, 3], "raw": base64.b64encode(packed("d", *SENT)).decode()}
     for place in places:
-        [found] = _run("graphpipe", "graphpipe_client", f"http://{place.address}", {"op": "execute", "input": array})
+        step = {"op": "execute", "input": array}
+        [found] = run_steps("graphpipe", "graphpipe_client", f"http://{place.address}", [step])
         yield _unpacked(base64.b64decode(found["raw"]))
 
 
 def _mip(places: Sequence[Place]) -> Iterator[Vector]:
     batch = [[{"json": str(SENT)}]]
     for place in places:
-        [[[output]]] = _run("kubemo", "kubemo_client", f"tcp://{place.address}", {"op": "infer", "batch": batch})
+        step = {"op": "infer", "batch": batch}
+        [[[output]]] = run_steps("kubemo", "kubemo_client", f"tcp://{place.address}", [step])
         yield output["json"]
 
 
@@ -107,16 +108,6 @@ def _message(model: str = "") -> Document:
 def _first(message: Document) -> Vector:
     found: Vector = message["gtensors"]["tensors"][0]["flat_float64"]
     return found
-
-
-def _run(peer: str, script: str, url: str, *steps: Step) -> list[Any]:
-    results = run_client(peer, script, url, steps)
-    assert isinstance(results, list)
-    return results
-
-
-def _packed(vector: Vector) -> bytes:
-    return struct.pack(f"<{len(vector)}d", *vector)
 
 
 def _unpacked(raw: bytes) -> Vector:
@@ -177,4 +168,4 @@ BACKS: Mapping[str, Back] = {
     "grps_cpp_grpc": _twice("grps-grpc", CPP),
     "grps_cpp_brpc": _twice("grps-brpc", CPP),
 }
-"""By the fixtures that give their addresses."""
+"""By their names."""

@@ -9,12 +9,11 @@ import json
 import shutil
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from unittest import SkipTest
 
-from tests.interop.processes import HERE, Process, answers, clean_environment, free_port
+from tests.interop.processes import HERE, Process, Server, answers, clean_environment, free_port
 from tests.limits import GENEROUS
 from tests.peers import system
 from tests.peers.build import require
@@ -22,35 +21,24 @@ from tests.peers.build import require
 PROGRAMS = HERE / "servers" / "json"
 
 
-@dataclass
-class JsonServer:
-    """A server; `url` ends without a slash."""
-
-    process: Process
-    url: str
-
-    def stop(self) -> int:
-        return self.process.stop(seconds=10)
-
-
-def start_flask(folder: Path, program: str = "flask_app") -> JsonServer:
+def start_flask(folder: Path, program: str = "flask_app") -> Server:
     """A program of Flask by its name; without a path of its own for probes, it is ready when it answers at all."""
     port = free_port()
     return _started(folder, port, ["flask", "--app", program, "run", "--port", str(port)], "/static/none", 404)
 
 
-def start_fastapi(folder: Path, program: str = "fastapi_app") -> JsonServer:
+def start_fastapi(folder: Path, program: str = "fastapi_app") -> Server:
     port = free_port()
     return _started(folder, port, ["uvicorn", f"{program}:app", "--port", str(port)], "/health")
 
 
-def start_bentoml(folder: Path) -> JsonServer:
+def start_bentoml(folder: Path) -> Server:
     port = free_port()
     command = ["bentoml", "serve", "bentoml_service:Numbers", "--host", "127.0.0.1", "--port", str(port)]
     return _started(folder, port, command, "/readyz")
 
 
-def start_litserve(folder: Path) -> JsonServer:
+def start_litserve(folder: Path) -> Server:
     port = free_port()
     return _started(folder, port, ["python", "litserve_server.py", str(port)], "/health")
 
@@ -61,14 +49,14 @@ def write_mlflow_models(folder: Path) -> None:
     assert writing.wait(GENEROUS) == 0, writing.output()
 
 
-def start_mlflow(folder: Path, model: Path) -> JsonServer:
+def start_mlflow(folder: Path, model: Path) -> Server:
     """`mlflow models serve` with a model that was written."""
     port = free_port()
     options = ["--env-manager", "local", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     return _started(folder, port, ["mlflow", "models", "serve", "--model-uri", str(model), *options], "/ping")
 
 
-def start_cog(folder: Path) -> JsonServer:
+def start_cog(folder: Path) -> Server:
     """Cog's server, with one prediction at a time."""
     port = free_port()
     command = ["python", "-m", "cog.server.http", "--host", "127.0.0.1"]
@@ -78,7 +66,7 @@ def start_cog(folder: Path) -> JsonServer:
     return server
 
 
-def start_seldon(folder: Path) -> JsonServer:
+def start_seldon(folder: Path) -> Server:
     port = free_port()
     command = ["gunicorn", "--bind", f"127.0.0.1:{port}", "seldon_double:app"]
     return _started(folder, port, command, "/health/ping", peer="seldon")
@@ -98,7 +86,7 @@ number_of_netty_threads=1
 """
 
 
-def start_torchserve(folder: Path) -> JsonServer:
+def start_torchserve(folder: Path) -> Server:
     """TorchServe with the model `double`, version 1.0, and one worker. Raises SkipTest: there is no Java."""
     if "java" in system.missing():
         raise SkipTest("TorchServe needs java")
@@ -118,7 +106,7 @@ def start_torchserve(folder: Path) -> JsonServer:
     return server
 
 
-def start_ray(folder: Path) -> JsonServer:
+def start_ray(folder: Path) -> Server:
     """Ray Serve with applications at `/double` and `/text`."""
     port = free_port()
     settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
@@ -144,27 +132,21 @@ def _started(
     status: int = 200,
     peer: str = "json-servers",
     settings: Mapping[str, str] = MappingProxyType({}),
-) -> JsonServer:
+) -> Server:
     process = _process(folder / "server", command, peer, settings)
     url = f"http://127.0.0.1:{port}"
     process.wait_until(lambda: answers(f"{url}{probe}", status), GENEROUS)
-    return JsonServer(process, url)
+    return Server(process, url)
 
 
 def _process(
-    folder: Path,
-    command: Sequence[str],
-    peer: str = "json-servers",
-    settings: Mapping[str, str] = MappingProxyType({}),
+    folder: Path, command: Sequence[str], peer: str = "json-servers", settings: Mapping[str, str] = MappingProxyType({})
 ) -> Process:
     """A command of the peer's environment, in a folder with the programs. `settings` are for its own environment."""
     bin = require(peer) / "bin"
     shutil.copytree(PROGRAMS, folder, dirs_exist_ok=True)
     # Commands find each other, and BentoML a home of its own, in which it writes.
     environment = clean_environment(
-        PATH=f"{bin}:/usr/bin:/bin",
-        BENTOML_HOME=str(folder / "bentoml"),
-        BENTOML_DO_NOT_TRACK="True",
-        **settings,
+        PATH=f"{bin}:/usr/bin:/bin", BENTOML_HOME=str(folder / "bentoml"), BENTOML_DO_NOT_TRACK="True", **settings
     )
     return Process([str(bin / command[0]), *command[1:]], folder, environment)

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.interop.client_scripts import run_client
-from tests.interop.processes import HERE, Process, answers, free_port
+from tests.interop.client_scripts import run_steps
+from tests.interop.processes import Server, answers, free_port, start_script
 from tests.limits import GENEROUS
-from tests.peers.build import require
 
 
-@dataclass
-class KServe:
-    """A server; `address` is `host:port`."""
-
-    process: Process
-    address: str
-
-    def stop(self) -> int:
-        return self.process.stop(seconds=10)
-
-
-def start_kserve_v1(folder: Path, predictor: str = "") -> KServe:
+def start_kserve_v1(folder: Path, *predictor: str) -> Server:
     """One with models of its own, or the transformer `double` in front of the V1 server `predictor`."""
     port = free_port()
-    command = [str(require("kserve") / "bin" / "python"), str(HERE / "servers" / "kserve_v1_server.py"), str(port)]
-    process = Process([*command, predictor] if predictor else command, folder)
-    process.wait_until(lambda: answers(f"http://127.0.0.1:{port}/v1/models/double"), GENEROUS)
-    return KServe(process, f"127.0.0.1:{port}")
+    server = Server(start_script("kserve", "kserve_v1_server", folder, port, *predictor), f"http://127.0.0.1:{port}")
+    server.process.wait_until(lambda: answers(f"{server.url}/v1/models/double"), GENEROUS)
+    return server
 
 
 def asked(address: str, *steps: dict[str, Any]) -> list[Any]:
     """What `InferenceRESTClient` gets for each step."""
-    results = run_client("kserve", "kserve_client", f"http://{address}", steps)
-    assert isinstance(results, list)
-    return results
+    return run_steps("kserve", "kserve_client", f"http://{address}", steps)

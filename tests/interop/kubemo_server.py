@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 
-from tests.interop.processes import HERE, Process, free_port
+from tests.interop.processes import Server, free_port, start_script
 from tests.limits import GENEROUS
-from tests.peers.build import require
 
 PING = bytes.fromhex("0001000000000000")
 PONG = bytes.fromhex("0001010000000000")
 
 
-@dataclass
-class KubemoServer:
-    """One that takes one connection at a time, and one request of it; `url` as its client takes it."""
-
-    process: Process
-    url: str
-
-    def stop(self) -> int:
-        return self.process.stop()
-
-
-def start_kubemo(folder: Path, *, unix: bool = False) -> KubemoServer:
+def start_kubemo(folder: Path, *, unix: bool = False) -> Server:
+    """It takes one connection at a time, and one request of it. Its URL is as its client takes it."""
     folder.mkdir(parents=True, exist_ok=True)
     url = f"unix://{folder / 'kubemo.sock'}" if unix else f"tcp://127.0.0.1:{free_port()}"
-    python = require("kubemo") / "bin" / "python"
-    process = Process([str(python), str(HERE / "servers" / "kubemo_model.py"), url], folder)
-    process.wait_until(lambda: _pings(url), seconds=60)
-    return KubemoServer(process, url)
+    server = Server(start_script("kubemo", "kubemo_model", folder, url), url)
+    server.process.wait_until(lambda: _pings(url), GENEROUS)
+    return server
 
 
 def _pings(url: str) -> bool:

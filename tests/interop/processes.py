@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from tests.interop.servers.triton_models.repository import TABLE, Ensemble, Model, write_repository
 from tests.limits import GENEROUS
@@ -182,33 +183,61 @@ def answers(url: str, status: int = 200) -> bool:
         return False
 
 
+def start_script(peer: str, script: str, folder: Path, *arguments: object) -> Process:
+    """A program of `servers` in the environment of its peer."""
+    python = require(peer) / "bin" / "python"
+    return Process([str(python), str(HERE / "servers" / f"{script}.py"), *map(str, arguments)], folder)
+
+
 @dataclass
-class UmbridgeServer:
-    """The real `umbridge` package serving `servers/umbridge_models.py`."""
+class Running:
+    """A program that serves. It stops with its context."""
 
     process: Process
-    url: str
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def stop(self) -> int:
-        return self.process.stop()
-
-
-def start_umbridge(folder: Path, port: int = 0) -> UmbridgeServer:
-    """`port` is for a server that comes back where another one was; else a free one is taken."""
-    python, port = require("umbridge") / "bin" / "python", port or free_port()
-    process = Process([str(python), str(HERE / "servers" / "umbridge_models.py"), str(port)], folder)
-    url = f"http://127.0.0.1:{port}"
-    process.wait_until(lambda: answers(f"{url}/Info"), seconds=GENEROUS)
-    return UmbridgeServer(process, url)
+        return self.process.stop(seconds=10)
 
 
 @dataclass
-class Triton:
-    """The real Triton serving the table of `servers/triton_models`; both addresses are `host:port`."""
+class Server(Running):
+    """A server at one URL."""
 
-    process: Process
+    url: str
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        return self.url.rpartition("/")[2]
+
+
+def start_umbridge(folder: Path, port: int = 0) -> Server:
+    """The real `umbridge` package serving `servers/umbridge_models.py`. `port` is for a server that comes back where
+    another one was; else a free one is taken."""
+    port = port or free_port()
+    server = Server(start_script("umbridge", "umbridge_models", folder, port), f"http://127.0.0.1:{port}")
+    server.process.wait_until(lambda: answers(f"{server.url}/Info"), seconds=GENEROUS)
+    return server
+
+
+@dataclass
+class V2Server(Running):
+    """A server of V2 over REST and gRPC; both addresses are `host:port`."""
+
     http: str
     grpc: str
+
+
+@dataclass
+class Triton(V2Server):
+    """The real Triton serving the table of `servers/triton_models`."""
+
     memory: str
     """What the names of its shared memory begin with."""
 
@@ -285,10 +314,9 @@ def triton_environment(home: Path) -> dict[str, str]:
 
 
 @dataclass
-class Gateway:
+class Gateway(Running):
     """`gateway serve`, ready; `config` is the file it was started with, for tests that reload it."""
 
-    process: Process
     config: Path
 
     def output(self) -> str:

@@ -6,7 +6,7 @@ import base64
 import struct
 from typing import Any
 
-from tests.interop.client_scripts import run_client
+from tests.interop.client_scripts import run_steps
 from tests.interop.servers.functions import DOUBLE, POSTERIOR, TWO, Function
 
 Step = dict[str, Any]
@@ -14,23 +14,17 @@ Step = dict[str, Any]
 
 def umbridge(url: str, *steps: Step) -> list[Any]:
     """Run the steps in the real UM-Bridge client (see clients/umbridge_client.py)."""
-    results = run_client("umbridge", "umbridge_client", url, steps)
-    assert isinstance(results, list)
-    return results
+    return run_steps("umbridge", "umbridge_client", url, steps)
 
 
 def tritonclient(address: str, kind: str, *steps: Step, clients: int = 1) -> list[Any]:
     """Run the steps in the real Triton client, "sync" or "aio" (see clients/triton_client.py)."""
-    results = run_client("tritonclient", "triton_client", address, kind, clients, steps)
-    assert isinstance(results, list)
-    return results
+    return run_steps("tritonclient", "triton_client", address, kind, clients, steps)
 
 
 def tritonclient_grpc(address: str, kind: str, *steps: Step) -> list[Any]:
     """The same over gRPC (see clients/triton_grpc_client.py)."""
-    results = run_client("tritonclient", "triton_grpc_client", address, kind, steps)
-    assert isinstance(results, list)
-    return results
+    return run_steps("tritonclient", "triton_grpc_client", address, kind, steps)
 
 
 INPUTS: dict[str, list[list[float]]] = {
@@ -84,6 +78,11 @@ def number(name: str, value: int) -> Step:
 def status_of(result: Any) -> str:
     """`400` or `NOT_FOUND`; OK where the result is no error."""
     return str(result["error"]["status"]).removeprefix("StatusCode.") if "error" in result else "OK"
+
+
+def error_of(result: Any) -> tuple[str, str]:
+    """The status and the text of an error."""
+    return status_of(result), str(result["error"]["message"])
 
 
 def raw_of(result: Any) -> bytes:

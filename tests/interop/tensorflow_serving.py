@@ -4,35 +4,23 @@ client."""
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.interop.client_scripts import run_client
-from tests.interop.processes import HERE, Process, free_port
+from tests.interop.client_scripts import run_steps
+from tests.interop.processes import Server, free_port, start_script
 from tests.limits import GENEROUS
-from tests.peers.build import require
 
 
-@dataclass
-class TensorFlowServing:
-    """A server; `address` is `host:port`."""
-
-    process: Process
-    address: str
-
+class TensorFlowServing(Server):
     def requests(self) -> list[str]:
         """The methods that were called, in order."""
         return [line.split()[0] for line in self.process.stdout().splitlines()]
 
-    def stop(self) -> int:
-        return self.process.stop()
-
 
 def start_tensorflow_serving(folder: Path) -> TensorFlowServing:
     port = free_port()
-    python = require("tensorflow") / "bin" / "python"
-    process = Process([str(python), str(HERE / "servers" / "tensorflow_server.py"), str(port)], folder)
+    process = start_script("tensorflow", "tensorflow_server", folder, port)
     process.wait_until(lambda: _accepts(port), GENEROUS)
     return TensorFlowServing(process, f"127.0.0.1:{port}")
 
@@ -47,9 +35,7 @@ def _accepts(port: int) -> bool:
 
 def asked(address: str, *steps: dict[str, Any]) -> list[Any]:
     """The results of the stubs of `tensorflow-serving-api` for each step (`clients/tensorflow_client.py`)."""
-    results = run_client("tensorflow", "tensorflow_client", address, steps)
-    assert isinstance(results, list)
-    return results
+    return run_steps("tensorflow", "tensorflow_client", address, steps)
 
 
 def array(dtype: str, shape: list[int], *values: object, **more: object) -> dict[str, Any]:

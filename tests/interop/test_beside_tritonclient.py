@@ -33,11 +33,8 @@ def test_the_environment_is_sound() -> None:
 def test_the_gateway_serves_from_it(tmp_path: Path) -> None:
     require("beside")
     front, back = free_port(), free_port()
-    running = processes.start_gateway(CONFIG.format(front=front, back=back), tmp_path, python_of("beside"))
-    try:
+    with processes.start_gateway(CONFIG.format(front=front, back=back), tmp_path, python_of("beside")):
         (result,) = tritonclient_grpc(f"127.0.0.1:{front}", "sync", infer("double", doubles("x", [1, 2], 0.5, -1)))
-    finally:
-        running.stop()
 
     assert raw_of(result) == packed("d", 1, -2)
 

@@ -6,21 +6,19 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import ThreadingHTTPServer
 
 import numpy as np
 
-from gateway.cli.options import catalog
-from gateway.config import loads
-from gateway.runtime.app import Gateway
+from tests.in_thread import QuietHandler, in_thread
 from tests.interop.client_scripts import run_client
-from tests.interop.processes import Triton, free_port
+from tests.interop.processes import Triton
 from tests.interop.real_clients import Step, infer, packed, raw_of, tensor, tritonclient_grpc
 from tests.protocols.graphpipe.wire import asked, recorded
+from tests.running_gateway import running_gateway
 
 CONFIG = """
-listeners: [{{name: in, bind: "127.0.0.1:{port}", protocols: [{protocol}]}}]
+listeners: [{{name: in, bind: "127.0.0.1:0", protocols: [{protocol}]}}]
 backends: {{server: {{protocol: {protocol}, endpoints: ["{address}"]}}}}
 routes: [{{match: {{model: "*"}}, backend: server}}]
 """
@@ -29,17 +27,9 @@ routes: [{{match: {{model: "*"}}, backend: server}}]
 @asynccontextmanager
 async def running(protocol: str, address: str) -> AsyncIterator[str]:
     """A gateway in this process, and its address."""
-    port = free_port()
-    config = CONFIG.format(port=port, protocol=protocol, address=address)
-    gateway = Gateway(loads(config, "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        await gateway.drain(0)
+    async with running_gateway(CONFIG.format(protocol=protocol, address=address)) as gateway:
+        yield gateway.state.listeners["in"].address
 
-
-# --- GraphPipe ---
 
 REPLY = recorded("float64.reply")
 """As the real package writes it."""
@@ -50,22 +40,15 @@ def graphpipe_peer() -> Iterator[tuple[str, list[bytes]]]:
     """A server that replies as the real package, its address, and the bodies that it got."""
     bodies: list[bytes] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
             self.send_response(200)
             self.end_headers()
             self.wfile.write(REPLY)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever).start()
-        try:
-            yield f"127.0.0.1:{server.server_address[1]}", bodies
-        finally:
-            server.shutdown()
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield address, bodies
 
 
 def array(values: object) -> dict[str, object]:
@@ -102,9 +85,6 @@ def said(body: bytes) -> tuple[object, ...]:
     request = asked(body)
     inputs = [(each.name, each.datatype, each.shape, bytes(each.data)) for each in request.inputs]
     return inputs, request.outputs, request.parameters
-
-
-# --- V2 gRPC ---
 
 
 async def test_tritonclients_requests_with_ids_go_to_triton_and_its_replies_come_back(triton: Triton) -> None:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tests.interop.exchanges import exchange, gateway, get, post
+from tests.interop.exchanges import Listen, exchange, get, post
 from tests.interop.processes import free_port
 from tests.interop.real_clients import FUNCTIONS, INPUTS, Step, operations, umbridge
 
 BACK = """
 listeners:
-  - {{name: both, bind: "127.0.0.1:{back}", protocols: [umbridge, v2-rest]}}
-  - {{name: grpc, bind: "127.0.0.1:{back_grpc}", protocols: [v2-grpc]}}
+  - {{name: both, bind: "127.0.0.1:{v2-rest}", protocols: [umbridge, v2-rest]}}
+  - {{name: grpc, bind: "127.0.0.1:{v2-grpc}", protocols: [v2-grpc]}}
 backends:
   science: {{protocol: umbridge, endpoints: ["{server}"]}}
   down: {{protocol: umbridge, endpoints: ["http://127.0.0.1:{down}"]}}
@@ -30,7 +29,7 @@ listeners:
   - {{name: front, bind: "127.0.0.1:{front}", protocols: [umbridge]}}
   - {{name: any_size, bind: "127.0.0.1:{any_size}", protocols: [umbridge]}}
 backends:
-  tensors: {{protocol: {middle}, endpoints: ["127.0.0.1:{back}"]}}
+  tensors: {{protocol: {middle}, endpoints: ["{back}"]}}
   front_down: {{protocol: {middle}, endpoints: ["127.0.0.1:{down}"]}}
 routes:
   - {{match: {{model: "front_down*"}}, backend: front_down}}
@@ -58,21 +57,12 @@ class Row:
 
 
 @pytest.fixture(scope="module")
-def row(umbridge_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Row]:
-    folder, down = tmp_path_factory.mktemp("chain"), free_port()
-    backs = dict(zip(MIDDLES, (free_port(), free_port()), strict=True))
-    fronts = {middle: {"front": free_port(), "any_size": free_port()} for middle in MIDDLES}
-    back = BACK.format(server=umbridge_server, back=backs["v2-rest"], back_grpc=backs["v2-grpc"], down=down)
-    with ExitStack() as running:
-        running.enter_context(gateway(back, folder / "back"))
-        for middle, ports in fronts.items():
-            front = FRONT.format(middle=middle, back=backs[middle], down=down, **ports)
-            running.enter_context(gateway(front, folder / middle))
-        two, any_size = (
-            {middle: f"http://127.0.0.1:{ports[name]}" for middle, ports in fronts.items()}
-            for name in ("front", "any_size")
-        )
-        yield Row(umbridge_server, f"http://127.0.0.1:{backs['v2-rest']}", two, any_size, down)
+def row(listen: Listen, umbridge_server: str) -> Row:
+    down = free_port()
+    back = listen(BACK, server=umbridge_server, down=down)
+    fronts = {middle: listen(FRONT, middle=middle, back=back[middle], down=down) for middle in MIDDLES}
+    two, any_size = ({middle: f"http://{fronts[middle][name]}" for middle in MIDDLES} for name in ("front", "any_size"))
+    return Row(umbridge_server, f"http://{back['v2-rest']}", two, any_size, down)
 
 
 @pytest.fixture(params=MIDDLES)
@@ -178,19 +168,14 @@ def test_an_error_is_the_servers(row: Row, url: str, path: str, body: dict[str, 
         assert told == raised
 
 
-CRASHES: dict[str, tuple[str, dict[str, Any]]] = {
-    "an exception in the model": ("/Evaluate", {"name": "crash", "input": [[1]]}),
-}
-
-
-@pytest.mark.parametrize(("path", "body"), CRASHES.values(), ids=CRASHES)
-def test_a_crash_is_told_in_the_form_of_an_error(row: Row, url: str, path: str, body: dict[str, Any]) -> None:
+def test_a_crash_is_told_in_the_form_of_an_error(row: Row, url: str) -> None:
     """The server's answer to it is a text that its own client cannot read."""
-    status, text = post(row.server, path, **body)
+    status, text = post(row.server, "/Evaluate", name="crash", input=[[1]])
 
     told = "the server's error is only 'Server got itself in trouble'; read the exception in the server's output"
     assert (status, text[:3]) == (500, "500")
-    assert post(url, path, **body) == (500, {"error": {"type": "ModelError", "message": told}})
+    error = {"type": "ModelError", "message": told}
+    assert post(url, "/Evaluate", name="crash", input=[[1]]) == (500, {"error": error})
 
 
 # What a gateway refuses without asking the server: in its own words, but as the server would.
@@ -285,21 +270,18 @@ def test_inputs_need_not_be_finite(url: str) -> None:
 
 
 def test_a_backend_that_is_down_is_named_by_the_gateway_before_it(row: Row, url: str) -> None:
-    error = {
-        "type": "UpstreamUnavailable",
-        "message": f"backend 'down' at http://127.0.0.1:{row.down}: connection refused",
-    }
-    for path in ("/ModelInfo", "/InputSizes", "/Evaluate"):
-        assert post(url, path, name="down", input=[[1]]) == (503, {"error": error})
+    assert_down(url, "down", f"http://127.0.0.1:{row.down}")
 
 
 def test_a_v2_backend_that_is_down_is_named(row: Row, middle: str) -> None:
-    error = {
-        "type": "UpstreamUnavailable",
-        "message": f"backend 'front_down' at 127.0.0.1:{row.down}: connection refused",
-    }
+    assert_down(row.two[middle], "front_down", f"127.0.0.1:{row.down}")
+
+
+def assert_down(url: str, backend: str, address: str) -> None:
+    """For the model of the backend's name."""
+    error = {"type": "UpstreamUnavailable", "message": f"backend '{backend}' at {address}: connection refused"}
     for path in ("/ModelInfo", "/InputSizes", "/Evaluate"):
-        assert post(row.two[middle], path, name="front_down", input=[[1]]) == (503, {"error": error})
+        assert post(url, path, name=backend, input=[[1]]) == (503, {"error": error})
 
 
 def test_large_vectors_pass(row: Row, middle: str) -> None:

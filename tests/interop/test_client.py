@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -13,29 +14,13 @@ import pytest
 from gateway.client import AsyncClient, Client, InvalidInput, NotFound, Outputs, ServerError, Timeout, Unsupported
 from gateway.core.operations import Operation
 from tests.interop.kubemo_server import start_kubemo
-from tests.interop.processes import Triton
+from tests.interop.processes import Triton, V2Server
 from tests.interop.servers.functions import DOUBLE, POSTERIOR, TWO
-from tests.interop.v2_servers import V2Server
 
 THETA = [0.5, -1.25]
-NUMPY = {
-    "BOOL": np.bool_,
-    "UINT8": np.uint8,
-    "UINT16": np.uint16,
-    "UINT32": np.uint32,
-    "UINT64": np.uint64,
-    "INT8": np.int8,
-    "INT16": np.int16,
-    "INT32": np.int32,
-    "INT64": np.int64,
-    "FP16": np.float16,
-    "FP32": np.float32,
-    "FP64": np.float64,
-    "BF16": ml_dtypes.bfloat16,
-}
-
-
-# --- UM-Bridge ---
+INTEGERS = ("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
+FLOATS = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "BF16": ml_dtypes.bfloat16}
+NUMPY: dict[str, Any] = {"BOOL": np.bool_, **{name: np.dtype(name.lower()) for name in INTEGERS}, **FLOATS}
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +78,6 @@ def test_umbridge_does_not_answer_in_time(science: Client, tmp_path: Path) -> No
         science.infer("slow", [1.0], parameters={"config": config}, timeout=1)
     release.touch()
     assert science.infer("slow", [1.0])["output0"].tolist() == [2.0]  # after the server has finished the first
-
-
-# --- V2 ---
 
 
 @pytest.fixture(scope="module", params=["v2-rest", "v2-grpc"])
@@ -186,19 +168,14 @@ def test_kserve(form: str, kserve: V2Server) -> None:
         assert client.ready("double")
 
 
-# --- MIP ---
-
-
 @pytest.mark.parametrize("unix", [False, True])
 def test_kubemo(unix: bool, tmp_path: Path) -> None:
-    server = start_kubemo(tmp_path / "kubemo", unix=unix)
-    address = server.url.replace("unix://" if unix else "tcp://", "mip://")
-    try:
-        with Client(address) as client:
-            assert client.ready()
-            with pytest.raises(Unsupported):
-                client.signature("any")
-            (found,) = client.infer("any", np.array([[1.0, 2.0], [3.0, 4.0]])).values()
-            assert found.shape[0] == 2
-    finally:
-        server.stop()
+    with (
+        start_kubemo(tmp_path / "kubemo", unix=unix) as server,
+        Client(server.url.replace("unix://" if unix else "tcp://", "mip://")) as client,
+    ):
+        assert client.ready()
+        with pytest.raises(Unsupported):
+            client.signature("any")
+        (found,) = client.infer("any", np.array([[1.0, 2.0], [3.0, 4.0]])).values()
+        assert found.shape[0] == 2

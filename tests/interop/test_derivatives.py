@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import Request as UrlRequest
@@ -14,24 +13,16 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 
-from tests.interop.exchanges import gateway, get
-from tests.interop.processes import Triton, free_port
-from tests.interop.real_clients import (
-    doubles,
-    infer,
-    operations,
-    raw_of,
-    tritonclient,
-    tritonclient_grpc,
-    umbridge,
-)
+from tests.interop.exchanges import Addresses, Listen, get, metric
+from tests.interop.processes import Triton
+from tests.interop.real_clients import doubles, infer, operations, raw_of, tritonclient, tritonclient_grpc, umbridge
 from tests.interop.servers.functions import POSTERIOR
 from tests.limits import GENEROUS
 from tests.peers.build import python_of
 
 CONFIG = """
 listeners:
-  - {{name: science, bind: "127.0.0.1:{port}", protocols: [umbridge, v2-rest], reply_headers: true}}
+  - {{name: science, bind: "127.0.0.1:{http}", protocols: [umbridge, v2-rest], reply_headers: true}}
   - {{name: grpc, bind: "127.0.0.1:{grpc}", protocols: [v2-grpc]}}
 health: {{bind: "127.0.0.1:{health}"}}
 backends:
@@ -55,30 +46,18 @@ ROUTES = ("posterior", "on-triton", "on-triton-grpc")
 class Urls:
     """Where the gateway listens."""
 
-    def __init__(self) -> None:
-        self.port, self.grpc, self.health = free_port(), free_port(), free_port()
-
-    @property
-    def http(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+    def __init__(self, addresses: Addresses) -> None:
+        self.address, self.grpc = addresses["http"], addresses["grpc"]
+        self.http, self._health = f"http://{self.address}", addresses["health"]
 
     def calls(self, backend: str) -> float:
         """Requests that were sent to the backend so far."""
-        with urlopen(f"http://127.0.0.1:{self.health}/metrics", timeout=GENEROUS) as page:
-            lines = page.read().decode().splitlines()
-        told = f'backend="{backend}"'
-        found = [line for line in lines if line.startswith("gateway_upstream_seconds_count{") and told in line]
-        return sum(float(line.rpartition(" ")[2]) for line in found)
+        return metric(self._health, "gateway_upstream_seconds_count", f'backend="{backend}"')
 
 
 @pytest.fixture(scope="module")
-def urls(triton: Triton, umbridge_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Urls]:
-    found = Urls()
-    config = CONFIG.format(
-        port=found.port, grpc=found.grpc, health=found.health, umbridge=umbridge_server, triton=triton
-    )
-    with gateway(config, tmp_path_factory.mktemp("gateway")):
-        yield found
+def urls(listen: Listen, triton: Triton, umbridge_server: str) -> Urls:
+    return Urls(listen(CONFIG, umbridge=umbridge_server, triton=triton))
 
 
 def near(found: Any, expected: Any, operation: str) -> bool:
@@ -132,9 +111,9 @@ def test_tritons_clients_have_companions(urls: Urls, model: str, protocol: str) 
     name = "input0" if model == "posterior" else "theta"
     step = infer(f"{model}.gradient", doubles(name, [2, 2], *THETA), doubles("sens", [2, 1], *SENS))
     if protocol == "v2-rest":
-        [result] = tritonclient(f"127.0.0.1:{urls.port}", "sync", step)
+        [result] = tritonclient(urls.address, "sync", step)
     else:
-        [result] = tritonclient_grpc(f"127.0.0.1:{urls.grpc}", "sync", step)
+        [result] = tritonclient_grpc(urls.grpc, "sync", step)
     found = np.frombuffer(raw_of(result)).reshape(2, 2)
     expected = [POSTERIOR.gradient(0, 0, [row], [sens]) for row, sens in zip(ROWS, SENS, strict=True)]
     assert near(found, expected, "gradient")

@@ -88,9 +88,6 @@ def in_front(folder: Path, protocol: str, endpoints: list[str]) -> Iterator[Fron
         front.stop()
 
 
-# --- Triton ---
-
-
 @dataclass
 class Tritons:
     all: list[FleetTriton]
@@ -222,18 +219,13 @@ def test_a_gateway_that_is_killed_during_a_load(tritons: Tritons, front: Front, 
     assert max(map(len, tritons.held())) <= MOST
 
 
-# --- MLServer ---
-
-
 @pytest.fixture(scope="module")
 def mlservers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[FleetMlserver]]:
     folder = tmp_path_factory.mktemp("mlservers")
     with ExitStack() as stack:
-        servers = []
-        for number in range(2):
-            server = start_mlserver(folder / str(number), [*MODELS, "broken"], {"broken": OUT_OF_MEMORY})
-            stack.callback(server.stop)
-            servers.append(server)
+        failing = {"broken": OUT_OF_MEMORY}
+        started = (start_mlserver(folder / str(number), [*MODELS, *failing], failing) for number in range(2))
+        servers = [stack.enter_context(each) for each in started]
         for each in servers:
             each.wait()
         yield servers

@@ -14,27 +14,10 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.interop.client_scripts import run_client
-from tests.interop.exchanges import gateway
-from tests.interop.processes import free_port
+from tests.interop.client_scripts import run_steps
+from tests.interop.form_listeners import speaking_forms
+from tests.interop.test_form_media_servers import IMAGE, UPLOAD
 from tests.limits import GENEROUS
-
-CROPPED = {
-    "infer": {
-        "path": "/upload",
-        "media_type": "multipart/form-data",
-        "request": {"image": "$image", "crop": "$crop", "caption": "$caption|text"},
-        "response": {"size": "$size|scalar", "caption": "$said|text"},
-    },
-    "error": {"detail": "$message"},
-    "tensors": {
-        "image": "BYTES [1]",
-        "crop": "INT64 [2]",
-        "caption": "BYTES [1]",
-        "size": "INT64 [1]",
-        "said": "BYTES [1]",
-    },
-}
 
 ROWS: dict[str, Any] = {
     "infer": [
@@ -57,19 +40,15 @@ COLUMNS = {
     "tensors": {"a": "FP64 [-1]", "b": "FP64 [-1]", "y": "FP64 [-1]"},
 }
 
+COMPLETION = {
+    "path": "/v1/completions",
+    "response": {"object": "text_completion", "choices": [{"index": 0, "text": "$token|text"}]},
+}
+ASKED = {"model": "$model", "prompt": "$prompt|text"}
 COMPLETIONS = {
     "infer": [
-        {
-            "path": "/v1/completions",
-            "request": {"model": "$model", "prompt": "$prompt|text", "stream": True},
-            "response": {"object": "text_completion", "choices": [{"index": 0, "text": "$token|text"}]},
-            "stream": "openai",
-        },
-        {
-            "path": "/v1/completions",
-            "request": {"model": "$model", "prompt": "$prompt|text", "stream?": False},
-            "response": {"object": "text_completion", "choices": [{"index": 0, "text": "$token|text"}]},
-        },
+        {**COMPLETION, "request": {**ASKED, "stream": True}, "stream": "openai"},
+        {**COMPLETION, "request": {**ASKED, "stream?": False}},
     ],
     "error": {"error": {"message": "$message"}},
 }
@@ -84,47 +63,28 @@ LINES = {
 }
 
 FORMS = {
-    "cropped": (CROPPED, "upload"),
-    "rows": (ROWS, "plane_of_rows"),
-    "columns": (COLUMNS, "plane"),
-    "completions": (COMPLETIONS, ""),
-    "lines": (LINES, "words"),
+    "cropped": {**UPLOAD, "error": {"detail": "$message"}},
+    "rows": ROWS,
+    "columns": COLUMNS,
+    "completions": COMPLETIONS,
+    "lines": LINES,
 }
-"""The forms, and the model of each one's listener."""
-MODELS = ("upload", "plane_of_rows", "plane", "words", "embed")
+MODEL_OF = {"cropped": "upload", "rows": "plane_of_rows", "columns": "plane", "completions": "", "lines": "words"}
+"""The model of each form's listener."""
 
 
 @pytest.fixture(scope="module", params=["v2-rest", "v2-grpc"])
 def urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The URL of a listener in front of a V2 server for each form."""
-    ports = {name: free_port() for name in FORMS}
-    server = f"127.0.0.1:{free_port()}"
-    config = {
-        "forms": {name: form for name, (form, _) in FORMS.items()},
-        "listeners": [
-            {
-                "name": name,
-                "bind": f"127.0.0.1:{ports[name]}",
-                "protocols": [f"json:{name}"],
-                **({"model": model} if model else {}),
-            }
-            for name, (_, model) in FORMS.items()
-        ],
-        "reference": [
-            {
-                "protocol": request.param,
-                "bind": server,
-                "models": [f"tests.interop.servers.json_models:{name}" for name in MODELS],
-            }
-        ],
-        "backends": {"v2": {"protocol": request.param, "endpoints": [server]}},
-        "routes": [
-            {"match": {"model": "words"}, "backend": "v2", "translate": {"stream": "collect"}},
-            {"match": {"model": "*"}, "backend": "v2"},
-        ],
-    }
-    with gateway(json.dumps(config), tmp_path_factory.mktemp("gateway")):
-        yield {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+    models = ("upload", "plane_of_rows", "plane", "words", "embed")
+    routes = [
+        {"match": {"model": "words"}, "backend": "v2", "translate": {"stream": "collect"}},
+        {"match": {"model": "*"}, "backend": "v2"},
+    ]
+    listeners = {name: (name, MODEL_OF[name]) for name in FORMS}
+    folder = tmp_path_factory.mktemp("gateway")
+    with speaking_forms(folder, request.param, models, listeners, forms=FORMS, routes=routes) as found:
+        yield found
 
 
 def curl(*arguments: str) -> bytes:
@@ -136,29 +96,12 @@ def curl(*arguments: str) -> bytes:
     return done.stdout
 
 
-def told(peer: str, script: str, url: str, steps: list[dict[str, Any]]) -> list[Any]:
-    """What a client of a peer's environment prints for `steps`."""
-    results = run_client(peer, script, url, steps)
-    assert isinstance(results, list)
-    return results
-
-
-IMAGE = b"\x89PNG\r\n\x1a\n--\r\n\r\n--x\x00\xff"
-
-
 def test_curl_uploads_a_file(urls: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / 'a "b".png'
     file.write_bytes(IMAGE)
     quoted = str(file).replace('"', '\\"')
-    form = [
-        "-F",
-        f'image=@"{quoted}";type=image/png',
-        "-F",
-        "crop=[2, 10]",
-        "--form-string",
-        'caption=é "quoted"; \\ 100%',
-    ]
-    reply = curl(*form, f"{urls['cropped']}/upload")
+    image, caption = f'image=@"{quoted}";type=image/png', 'caption=é "quoted"; \\ 100%'
+    reply = curl("-F", image, "-F", "crop=[2, 10]", "--form-string", caption, f"{urls['cropped']}/upload")
     assert json.loads(reply) == {"size": 8, "caption": 'é "quoted"; \\ 100%'}
 
 
@@ -188,7 +131,7 @@ def test_curl_sends_rows_of_csv(urls: dict[str, str], tmp_path: Path) -> None:
 
 def test_pandas_sends_and_reads_tables(urls: dict[str, str]) -> None:
     table = {"b": [2.0, 4.5], "a": [1, 3]}
-    named, quoted, rounded = told(
+    named, quoted, rounded = run_steps(
         "json-servers",
         "pandas_client",
         f"{urls['columns']}/table",
@@ -200,7 +143,7 @@ def test_pandas_sends_and_reads_tables(urls: dict[str, str]) -> None:
     )
     assert named == quoted == rounded == {"prediction": [9.0, 20.5]}
     step = {"table": {"a": [1, 3], "b": [2, 4.5]}, "header": False}
-    [rows] = told("json-servers", "pandas_client", f"{urls['rows']}/invocations", [step])
+    [rows] = run_steps("json-servers", "pandas_client", f"{urls['rows']}/invocations", [step])
     assert rows == {"0": [9.0, 20.5]}
 
 
@@ -236,7 +179,7 @@ def test_openai_takes_a_stream(urls: dict[str, str]) -> None:
         {"op": "complete", "model": "words", "prompt": "one"},
         {"op": "stream", "model": "none", "prompt": "one"},
     ]
-    streamed, whole, absent = told("json-clients", "openai_client", urls["completions"], steps)
+    streamed, whole, absent = run_steps("json-clients", "openai_client", urls["completions"], steps)
     assert streamed == ["one", "two", "three"]
     assert whole == "one"
     assert absent["error"]["type"] == "NotFoundError"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -48,13 +47,7 @@ TABLE = {
         "response_type": "text/csv; header=present",
         "response": [{"prediction": "$y", "name": "$named"}, "..."],
     },
-    "tensors": {
-        "a": "FP64 [-1]",
-        "b": "FP64 [-1]",
-        "name": "BYTES [-1]",
-        "y": "FP64 [-1]",
-        "named": "BYTES [-1]",
-    },
+    "tensors": {"a": "FP64 [-1]", "b": "FP64 [-1]", "name": "BYTES [-1]", "y": "FP64 [-1]", "named": "BYTES [-1]"},
 }
 
 
@@ -79,21 +72,17 @@ FORMS = {
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where V2's clients reach the server."""
-    with ExitStack() as stack:
-        server = json_servers.start_fastapi(tmp_path_factory.mktemp("server"), "fastapi_media")
-        stack.callback(server.stop)
-        found = f"127.0.0.1:{free_port()}"
+    found = f"127.0.0.1:{free_port()}"
+    with json_servers.start_fastapi(tmp_path_factory.mktemp("server"), "fastapi_media") as server:
+        backend = {"protocol": "json", "endpoints": [server.url], "max_in_flight": 4}
         config = {
             "forms": FORMS,
             "listeners": [{"name": "http", "bind": found, "protocols": ["v2-rest"]}],
-            "backends": {
-                name: {"protocol": "json", "form": name, "endpoints": [server.url], "max_in_flight": 4}
-                for name in FORMS
-            },
+            "backends": {name: {**backend, "form": name} for name in FORMS},
             "routes": [{"match": {"model": name}, "backend": name} for name in FORMS],
         }
-        stack.enter_context(gateway(json.dumps(config), tmp_path_factory.mktemp("gateway")))
-        yield found
+        with gateway(json.dumps(config), tmp_path_factory.mktemp("gateway")):
+            yield found
 
 
 def texts(name: str, *values: bytes) -> Step:
@@ -120,27 +109,22 @@ def told(address: str) -> dict[str, Any]:
     return dict(zip(CALLS, tritonclient(address, "sync", *CALLS.values()), strict=True))
 
 
-def raws(result: Any) -> list[bytes]:
-    """The data of all outputs."""
-    assert "error" not in result, result
-    return [base64.b64decode(each["raw"]) for each in result["outputs"]]
-
-
-def test_a_file_and_fields_are_uploaded(told: dict[str, Any]) -> None:
-    assert raws(told["a file"]) == [packed("q", 8), elements('é "quoted"; \\ 100%\r\n'.encode())]
-
-
-def test_two_files_are_uploaded(told: dict[str, Any]) -> None:
-    assert raws(told["two files"]) == [packed("q", 0, len(IMAGE))]
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a file", [packed("q", 8), elements('é "quoted"; \\ 100%\r\n'.encode())]),
+        ("two files", [packed("q", 0, len(IMAGE))]),
+        ("a table", [packed("d", 9, 20.5), elements(b'a,"b"\n', b"12")]),
+    ],
+)
+def test_files_fields_and_tables_go_and_come(told: dict[str, Any], name: str, expected: list[bytes]) -> None:
+    assert "error" not in told[name], told[name]
+    assert [base64.b64decode(each["raw"]) for each in told[name]["outputs"]] == expected
 
 
 def test_a_file_that_is_missing_is_named(told: dict[str, Any]) -> None:
     assert status_of(told["no file"]) == "400"
     assert "'one' is missing" in told["no file"]["error"]["message"]
-
-
-def test_a_table_goes_and_comes(told: dict[str, Any]) -> None:
-    assert raws(told["a table"]) == [packed("d", 9, 20.5), elements(b'a,"b"\n', b"12")]
 
 
 @pytest.mark.parametrize("model", ["lines", "events"])

@@ -7,24 +7,23 @@ empty data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier
 from typing import Any
 
 import pytest
 
-from tests.interop.exchanges import gateway, post
-from tests.interop.processes import eventually, free_port
-from tests.interop.test_gather import counted
-from tests.interop.v2_servers import V2Server
+from tests.interop.exchanges import Addresses, Listen, metric, post
+from tests.interop.processes import V2Server, eventually
 from tests.limits import GENEROUS
 
 CONFIG = """
 listeners:
-  - {{name: gathered, bind: "127.0.0.1:{ports[0]}", protocols: [v2-rest]}}
-  - {{name: plain, bind: "127.0.0.1:{ports[1]}", protocols: [v2-rest]}}
-health: {{bind: "127.0.0.1:{ports[2]}"}}
+  - {{name: gathered, bind: "127.0.0.1:{gathered}", protocols: [v2-rest]}}
+  - {{name: plain, bind: "127.0.0.1:{plain}", protocols: [v2-rest]}}
+health: {{bind: "127.0.0.1:{health}"}}
 backends:
   gathered:
     protocol: {protocol}
@@ -40,14 +39,9 @@ CLIENTS, CALLS = 16, 160
 
 
 @pytest.fixture(scope="module", params=["v2-rest", "v2-grpc"])
-def urls(
-    mlserver: V2Server, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[list[str]]:
-    ports = [free_port() for _ in range(3)]
+def addresses(listen: Listen, mlserver: V2Server, request: pytest.FixtureRequest) -> Addresses:
     address = mlserver.http if request.param == "v2-rest" else mlserver.grpc
-    config = CONFIG.format(ports=ports, protocol=request.param, address=address)
-    with gateway(config, tmp_path_factory.mktemp("gateway")):
-        yield [f"http://127.0.0.1:{port}" for port in ports]
+    return listen(CONFIG, protocol=request.param, address=address)
 
 
 def tensor(name: str, datatype: str, shape: list[int], data: list[Any]) -> dict[str, Any]:
@@ -98,21 +92,17 @@ def without_gather(plain: str, number: int) -> Any:
     return status, body
 
 
-def test_each_reply_is_that_without_gather(urls: list[str]) -> None:
-    gathered, plain, health = urls
-    expected = [without_gather(plain, number) for number in range(CALLS)]
+def test_each_reply_is_that_without_gather(addresses: Addresses) -> None:
+    counted = partial(metric, addresses["health"])
+    expected = [without_gather(addresses["plain"], number) for number in range(CALLS)]
     assert expected[4][1]["outputs"][0]["data"] == [8.0, 1.0, -8.0] * 2
 
     def some_are_joined() -> bool:
         for first in range(0, CALLS, CLIENTS):
             numbers = range(first, first + CLIENTS)
-            assert ask_together(gathered, numbers) == [expected[number] for number in numbers]
-        return counted(health)['gateway_gather_batches_total{backend="gathered"}'] > 0
+            assert ask_together(addresses["gathered"], numbers) == [expected[number] for number in numbers]
+        return counted("gateway_gather_batches_total") > 0
 
     assert eventually(some_are_joined, GENEROUS)  # a model is gathered once it has answered, and its server was asked
-    counts = counted(health)
-    assert (
-        counts['gateway_gather_rows_total{backend="gathered"}']
-        > counts['gateway_gather_batches_total{backend="gathered"}']
-    )
-    assert counts['gateway_gather_failed_batches_total{backend="gathered",cause="shape"}'] == 0
+    assert counted("gateway_gather_rows_total") > counted("gateway_gather_batches_total")
+    assert counted("gateway_gather_failed_batches_total", 'cause="shape"') == 0

@@ -12,13 +12,12 @@ from sys import executable
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.cli.options import catalog
 from gateway.client import AsyncClient, Outputs
 from gateway.client.errors import ServerError, Timeout
-from gateway.config import loads
-from gateway.runtime.app import Gateway
 from tests.interop.processes import Process
+from tests.limits import until
 from tests.paused_server import port_of
+from tests.running_gateway import running_gateway
 from tests.test_hung_servers import address
 
 MODEL = """
@@ -47,17 +46,17 @@ backends:
     policies: [{{timeout: {{seconds: 20}}}}, {{gather: {{rows: 32, models: [double]}}}}]
 routes: [{{match: {{model: "*"}}, backend: lab}}]
 """
-CLIENTS, SECONDS, GENEROUS = 64, 4.0, 60
+CLIENTS, SECONDS = 64, 4.0
 KINDS = ("answered", "failed", "left", "late")
 EXPECTED = {"stays": {"answered"}, "fails": {"failed"}, "leaves": {"left", "answered"}, "is late": {"late", "answered"}}
 
 
-async def client(url: str, number: int, until: float, ended: Counter[str]) -> None:
+async def client(url: str, number: int, deadline: float, ended: Counter[str]) -> None:
     """Call until then, and until each of KINDS was seen; every seventh client sends rows that fail."""
     chance, loop = random.Random(number), asyncio.get_running_loop()
     async with AsyncClient(url) as connected:
         call = 0
-        while loop.time() < until or not all(ended[each] for each in KINDS):
+        while loop.time() < deadline or not all(ended[each] for each in KINDS):
             call += 1
             rows = 1 if url.startswith("umbridge") else chance.randint(1, 3)
             x = np.full((rows, 2), 1e6 * number + call)
@@ -93,24 +92,19 @@ async def test_each_client_gets_its_own_answer_while_rows_fail_clients_leave_and
     server = Process([*command, "--model", "doubling:double"], tmp_path)
     try:
         text = CONFIG.format(address=await asyncio.to_thread(address, server))
-        gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-        await gateway.start()
-        try:
+        async with running_gateway(text) as gateway:
             http, grpc = (port_of(gateway.state.listeners[each].address) for each in ("http", "grpc"))
             urls = [f"umbridge://127.0.0.1:{http}", f"v2-rest://127.0.0.1:{http}", f"v2-grpc://127.0.0.1:{grpc}"]
             ended: Counter[str] = Counter()
-            until = asyncio.get_running_loop().time() + SECONDS
-            async with asyncio.timeout(GENEROUS), asyncio.TaskGroup() as clients:
+            deadline = asyncio.get_running_loop().time() + SECONDS
+            async with asyncio.TaskGroup() as clients:
                 for number in range(CLIENTS):
-                    clients.create_task(client(urls[number % 3], number, until, ended))
+                    clients.create_task(client(urls[number % 3], number, deadline, ended))
             [(_, _, counts)] = gateway.state.policy_states
             assert int(str(counts["joined"])) > ended["answered"] / 4
             assert counts["unsplittable"] == 0
-            async with AsyncClient(urls[1]) as last, asyncio.timeout(GENEROUS):
+            async with AsyncClient(urls[1]) as last:
                 assert (await last.infer("double", [[1.0, 2.0]]))["y"].tolist() == [[2.0, 4.0]]
-                while gateway.state.status().backends["lab"].endpoints[0].in_flight:  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0.01)
-        finally:
-            await gateway.drain(0)
+            await until(lambda: not gateway.state.status().backends["lab"].endpoints[0].in_flight)
     finally:
         server.stop()

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
-from tests.interop.exchanges import gateway
-from tests.interop.processes import Triton, free_port
+from tests.interop.exchanges import Addresses, Listen
+from tests.interop.processes import Triton, V2Server
 from tests.interop.real_clients import (
     SAMPLES,
     doubles,
@@ -24,7 +23,6 @@ from tests.interop.real_clients import (
     tensor,
     tritonclient_grpc,
 )
-from tests.interop.v2_servers import V2Server
 from tests.limits import GENEROUS
 
 CONFIG = """
@@ -41,10 +39,10 @@ listeners:
 reference:
   - {{protocol: v2-rest, bind: "127.0.0.1:{reference}", models: [count, identity]}}
 backends:
-  rest: {{protocol: v2-rest, endpoints: ["{at_triton}"]}}
-  grpc: {{protocol: v2-grpc, endpoints: ["{at_triton_grpc}"]}}
-  mlserver: {{protocol: v2-rest, endpoints: ["{at_mlserver}"]}}
-  kserve: {{protocol: v2-rest, endpoints: ["{at_kserve}"]}}
+  rest: {{protocol: v2-rest, endpoints: ["{at_triton.http}"]}}
+  grpc: {{protocol: v2-grpc, endpoints: ["{at_triton.grpc}"]}}
+  mlserver: {{protocol: v2-rest, endpoints: ["{at_mlserver.http}"]}}
+  kserve: {{protocol: v2-rest, endpoints: ["{at_kserve.http}"]}}
   umbridge: {{protocol: umbridge, endpoints: ["{at_umbridge}"]}}
   gateway: {{protocol: v2-rest, endpoints: ["127.0.0.1:{reference}"]}}
 routes:
@@ -60,55 +58,19 @@ routes:
   - {{match: {{listener: client_of_rest}}, backend: rest}}
   - {{match: {{listener: client_of_mlserver}}, backend: mlserver}}
 """
-FRONTS = (
-    "rest",
-    "checked",
-    "grpc",
-    "mlserver",
-    "kserve",
-    "umbridge",
-    "gateway",
-    "client_of_rest",
-    "client_of_mlserver",
-    "reference",
-)
 EVENTS = "text/event-stream; charset=utf-8"
-
-Fronts = Mapping[str, str]
 
 
 @pytest.fixture(scope="module")
-def fronts(
-    umbridge_server: str,
-    triton: Triton,
-    mlserver: V2Server,
-    kserve: V2Server,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Fronts]:
-    """The gateway's address in front of each server."""
-    ports = {name: free_port() for name in FRONTS}
-    config = CONFIG.format(
-        **ports,
-        at_triton=triton.http,
-        at_triton_grpc=triton.grpc,
-        at_mlserver=mlserver.http,
-        at_kserve=kserve.http,
-        at_umbridge=umbridge_server,
-    )
-    with gateway(config, tmp_path_factory.mktemp("gateway")):
-        yield {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+def fronts(listen: Listen, umbridge_server: str, triton: Triton, mlserver: V2Server, kserve: V2Server) -> Addresses:
+    return listen(CONFIG, at_triton=triton, at_mlserver=mlserver, at_kserve=kserve, at_umbridge=umbridge_server)
 
 
-def curl(address: str, path: str, body: str) -> tuple[int, str, str]:
+def curl(address: str, path: str, body: str, *options: str) -> tuple[int, str, str]:
     """Status, Content-Type and body."""
     form = "\n%{http_code} %{content_type}"
-    done = subprocess.run(
-        ["curl", "-sN", "-d", body, "-w", form, f"http://{address}/v2/models/{path}"],
-        capture_output=True,
-        text=True,
-        timeout=GENEROUS,
-        check=True,
-    )
+    command = ["curl", "-sN", "-d", body, "-w", form, *options, f"http://{address}/v2/models/{path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GENEROUS, check=True)
     text, _, told = done.stdout.rpartition("\n")
     status, _, content_type = told.partition(" ")
     return int(status), content_type, text
@@ -146,7 +108,7 @@ STREAMS = [("repeat", json.dumps({"n": n})) for n in (3, 0, 1, -2)]
 
 @pytest.mark.parametrize("front", ["rest", "grpc"])
 @pytest.mark.parametrize(("model", "body"), SAME)
-def test_generate_is_tritons(fronts: Fronts, triton: Triton, front: str, model: str, body: str) -> None:
+def test_generate_is_tritons(fronts: Addresses, triton: Triton, front: str, model: str, body: str) -> None:
     expected = curl(triton.http, f"{model}/generate", body)
     assert expected[0] == 200
     assert curl(fronts[front], f"{model}/generate", body) == expected
@@ -154,7 +116,7 @@ def test_generate_is_tritons(fronts: Fronts, triton: Triton, front: str, model: 
 
 @pytest.mark.parametrize("front", ["rest", "grpc"])
 @pytest.mark.parametrize(("model", "body"), [*SAME, *STREAMS])
-def test_generate_stream_is_tritons(fronts: Fronts, triton: Triton, front: str, model: str, body: str) -> None:
+def test_generate_stream_is_tritons(fronts: Addresses, triton: Triton, front: str, model: str, body: str) -> None:
     expected = curl(triton.http, f"{model}/generate_stream", body)
     assert expected[:2] == (200, EVENTS)
     assert curl(fronts[front], f"{model}/generate_stream", body) == expected
@@ -174,14 +136,14 @@ def test_generate_stream_is_tritons(fronts: Fronts, triton: Triton, front: str, 
 )
 @pytest.mark.parametrize("path", ["generate", "generate_stream"])
 def test_errors_before_the_first_response_are_replies(
-    fronts: Fronts, path: str, model: str, body: str, status: int, text: str
+    fronts: Addresses, path: str, model: str, body: str, status: int, text: str
 ) -> None:
     found, content_type, told = curl(fronts["checked"], f"{model}/{path}", body)
     assert (found, content_type) == (status, "application/json")
     assert text in json.loads(told)["error"]
 
 
-def test_a_client_of_one_response_has_the_stream_as_the_route_says(fronts: Fronts) -> None:
+def test_a_client_of_one_response_has_the_stream_as_the_route_says(fronts: Addresses) -> None:
     asked = {"repeat": "checked", "last": "rest", "collect": "rest"}
     answers = {model: curl(fronts[front], f"{model}/generate", '{"n":3}') for model, front in asked.items()}
 
@@ -196,9 +158,11 @@ REPEAT = '{"inputs":[{"name":"n","datatype":"INT32","shape":[1],"data":[%d]}]}'
 
 
 @pytest.mark.parametrize("path", ["generate_stream", "infer_stream"])
-def test_mlservers_form_to_mlserver(fronts: Fronts, mlserver: V2Server, path: str) -> None:
+def test_mlservers_form_to_mlserver(fronts: Addresses, mlserver: V2Server, path: str) -> None:
     """With the identifiers and headers that MLServer adds, which differ from call to call."""
-    own = events(curl_json(mlserver.http, f"repeat/{path}", REPEAT % 3))
+    # It takes nothing but JSON by name.
+    _, _, own_text = curl(mlserver.http, f"repeat/{path}", REPEAT % 3, "-H", "content-type: application/json")
+    own = events(own_text)
     status, content_type, text = curl(fronts["mlserver"], f"repeat/{path}", REPEAT % 3)
 
     assert (status, content_type) == (200, EVENTS)
@@ -207,13 +171,7 @@ def test_mlservers_form_to_mlserver(fronts: Fronts, mlserver: V2Server, path: st
     assert [each["outputs"][0]["data"] for each in own] == [[0], [1], [2]]
 
 
-def curl_json(address: str, path: str, body: str) -> str:
-    """MLServer takes nothing but JSON by name."""
-    command = ["curl", "-sN", "-H", "content-type: application/json", "-d", body, f"http://{address}/v2/models/{path}"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=GENEROUS, check=True).stdout
-
-
-def test_a_stream_that_mlserver_breaks_off_is_an_error(fronts: Fronts) -> None:
+def test_a_stream_that_mlserver_breaks_off_is_an_error(fronts: Addresses) -> None:
     """It closes the connection where a model fails, and says nothing."""
     *numbers, error = events(curl(fronts["mlserver"], "repeat/generate_stream", REPEAT % -2)[2])
     assert [each["outputs"][0]["data"] for each in numbers] == [[0], [1]]
@@ -232,7 +190,7 @@ def test_a_stream_that_mlserver_breaks_off_is_an_error(fronts: Fronts) -> None:
     ],
 )
 def test_tritons_form_to_other_servers(
-    fronts: Fronts, front: str, model: str, body: str, expected: list[dict[str, Any]]
+    fronts: Addresses, front: str, model: str, body: str, expected: list[dict[str, Any]]
 ) -> None:
     status, content_type, text = curl(fronts[front], f"{model}/generate_stream", body)
     assert (status, content_type) == (200, EVENTS)
@@ -240,30 +198,25 @@ def test_tritons_form_to_other_servers(
     assert found == expected
 
 
-def test_without_a_signature_generate_cannot_be(fronts: Fronts) -> None:
+def test_without_a_signature_generate_cannot_be(fronts: Addresses) -> None:
     status, _, text = curl(fronts["gateway"], "identity/generate", '{"x":1}')
     assert status == 501
     assert "declare them by `signature` on the route" in json.loads(text)["error"]
 
 
-def test_the_reason_of_an_error_passes_through_gateways_in_a_row(fronts: Fronts) -> None:
-    *numbers, error = events(curl(fronts["gateway"], "count/generate_stream", COUNT)[2])
+def test_the_reason_of_an_error_passes_through_gateways_in_a_row(fronts: Addresses) -> None:
+    asked = '{"inputs":[{"name":"n","datatype":"INT32","shape":[1,1],"data":[-2]}]}'
+    *numbers, error = events(curl(fronts["gateway"], "count/generate_stream", asked)[2])
     assert len(numbers) == 2
-    assert (error["error"], error["gateway_reason"]) == (
-        "model 'count' fails on request after 2 responses",
-        "aborted",
-    )
-
-
-COUNT = '{"inputs":[{"name":"n","datatype":"INT32","shape":[1,1],"data":[-2]}]}'
+    assert error["error"] == "model 'count' fails on request after 2 responses"
+    assert error["gateway_reason"] == "aborted"
 
 
 # --- tritonclient's streams, to servers of REST ---
 
 
-@pytest.mark.parametrize("kind", ["sync", "aio"])
 @pytest.mark.parametrize("front", ["client_of_rest", "client_of_mlserver"])
-def test_a_stream_of_grpc_is_a_stream_of_rest(fronts: Fronts, front: str, kind: str) -> None:
+def test_a_stream_of_grpc_is_a_stream_of_rest(fronts: Addresses, front: str, kind: str) -> None:
     (responses,) = tritonclient_grpc(
         fronts[front], kind, stream(*(infer("repeat", number("n", n), id=f"request-{n}") for n in (3, 1, 2)))
     )
@@ -271,7 +224,7 @@ def test_a_stream_of_grpc_is_a_stream_of_rest(fronts: Fronts, front: str, kind: 
     assert told == [(f"request-{n}", "repeat", packed("i", at)) for n in (3, 1, 2) for at in range(n)]
 
 
-def test_an_error_of_tritons_comes_after_its_responses(fronts: Fronts) -> None:
+def test_an_error_of_tritons_comes_after_its_responses(fronts: Addresses) -> None:
     (responses,) = tritonclient_grpc(
         fronts["client_of_rest"], "sync", stream(infer("repeat", number("n", -2)), infer("repeat", number("n", 1)))
     )
@@ -280,7 +233,7 @@ def test_an_error_of_tritons_comes_after_its_responses(fronts: Fronts) -> None:
 
 
 @pytest.mark.parametrize("datatype", SAMPLES)
-def test_every_datatype_comes_back_as_it_went(fronts: Fronts, datatype: str) -> None:
+def test_every_datatype_comes_back_as_it_went(fronts: Addresses, datatype: str) -> None:
     """In a stream where that has a form for it, else as the one response of a plain call."""
     given = tensor("INPUT0", datatype, [2], SAMPLES[datatype])
     (responses,) = tritonclient_grpc(fronts["client_of_rest"], "sync", stream(infer(f"identity_{datatype}", given)))
@@ -288,15 +241,14 @@ def test_every_datatype_comes_back_as_it_went(fronts: Fronts, datatype: str) -> 
     assert responses[0]["outputs"][0]["shape"] == [2]
 
 
-def test_shapes_that_generate_lacks_go_by_a_plain_call(fronts: Fronts) -> None:
+def test_shapes_that_generate_lacks_go_by_a_plain_call(fronts: Addresses) -> None:
     numbers = [float(at) for at in range(12)]
-    (responses,) = tritonclient_grpc(
-        fronts["client_of_rest"], "sync", stream(infer("matrix", doubles("x", [2, 2, 3], *numbers)))
-    )
+    matrix = infer("matrix", doubles("x", [2, 2, 3], *numbers))
+    (responses,) = tritonclient_grpc(fronts["client_of_rest"], "sync", stream(matrix))
     assert responses[0]["outputs"][0]["shape"] == [2, 3, 2]
 
 
-def test_what_can_go_neither_way_is_told_so(fronts: Fronts) -> None:
+def test_what_can_go_neither_way_is_told_so(fronts: Addresses) -> None:
     given = tensor("n", "INT32", [1, 2], packed("i", 1, 2)) | {"shape": [2, 1]}
     (responses,) = tritonclient_grpc(fronts["client_of_rest"], "sync", stream(infer("repeat", given)))
     assert status_of(responses[0]) != "OK"

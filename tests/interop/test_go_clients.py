@@ -18,7 +18,7 @@ import pytest
 
 from gateway.auth.keys import new_key, write_keys
 from tests.attacks.attacked import MIB, Attacked, attacked, reference, reference_process
-from tests.interop.exchanges import exchange, gateway
+from tests.interop.exchanges import gateway, get, metric
 from tests.interop.go_clients import (
     GRPS,
     HEALTH,
@@ -27,7 +27,6 @@ from tests.interop.go_clients import (
     SERVICE,
     STREAM_INFER,
     V2,
-    Address,
     Step,
     buf,
     connect,
@@ -61,22 +60,14 @@ ROUTES = """
   - {match: {model: "*"}, backend: works}
 """
 STOPPED = """
-listeners: [{{name: all, bind: "127.0.0.1:{port}", protocols: [v2-rest, v2-grpc]}}]
-health: {{bind: "127.0.0.1:{health}"}}
+listeners: [{{name: all, bind: "{address}", protocols: [v2-rest, v2-grpc]}}]
+health: {{bind: "{health}"}}
 backends:
   works: {{protocol: v2-grpc, endpoints: ["{works}"], flavor: plain, policies: [{{timeout: {{seconds: 60}}}}]}}
 routes: [{{match: {{model: "*"}}, backend: works}}]
 """
 DOUBLES = tensor("x", "FP64", [1, 3], {"fp64_contents": [1, 2.5, -3]})
 DOUBLED = [2.0, 5.0, -6.0]
-
-
-def metrics(health: Address, family: str, *labels: str) -> int:
-    """The sum of the family's values that have these labels."""
-    status, text = exchange("http://{}:{}".format(*health), "GET", "/metrics")
-    assert status == 200
-    lines = [line for line in text.splitlines() if line.startswith(f"{family}{{")]
-    return sum(int(float(line.split()[-1])) for line in lines if all(label in line for label in labels))
 
 
 @dataclass(frozen=True)
@@ -90,10 +81,13 @@ class Rig:
 
     def connect(self, port: str, **params: object) -> Step:
         tls = trusting(self.certificate) if port.endswith("tls") else None
-        return connect(self.gateway.address(port), tls, **params)
+        return connect(self.address(port), tls, **params)
 
-    def metrics(self, family: str, *labels: str) -> int:
-        return metrics(self.gateway.address("health"), family, *labels)
+    def address(self, port: str) -> str:
+        return "{}:{}".format(*self.gateway.address(port))
+
+    def metrics(self, family: str, *labels: str) -> float:
+        return metric(self.address("health"), family, *labels)
 
     @property
     def is_idle(self) -> bool:
@@ -101,7 +95,7 @@ class Rig:
 
     def url(self, port: str, method: str = "") -> str:
         scheme = "https" if port.endswith("tls") else "http"
-        return "{}://{}:{}/{}".format(scheme, *self.gateway.address(port), method)
+        return f"{scheme}://{self.address(port)}/{method}"
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +134,6 @@ def told(result: Step) -> tuple[int, str | None]:
     return result["status"], result["error"]
 
 
-# --- grpc-go: single calls ---
-
-
 @pytest.mark.parametrize("port", PORTS)
 def test_what_a_client_asks_and_infers(rig: Rig, tmp_path: Path, port: str) -> None:
     typed, bytes_, index = (
@@ -159,9 +150,8 @@ def test_what_a_client_asks_and_infers(rig: Rig, tmp_path: Path, port: str) -> N
     assert (doubles(first), doubles(second)) == (DOUBLED, [8.0, -1.0])
     assert (live["live"], ready["ready"], model_ready["ready"]) == (True, True, True)
     assert server["name"] == "modelglot"
-    assert [(each["name"], each["datatype"], each["shape"]) for each in metadata["inputs"]] == [
-        ("x", "FP64", ["-1", "-1"])
-    ]
+    [x] = metadata["inputs"]
+    assert (x["name"], x["datatype"], x["shape"]) == ("x", "FP64", ["-1", "-1"])
     assert {each["name"] for each in models["models"]} == {*MODELS, "dead"}
 
 
@@ -211,9 +201,6 @@ def test_a_deadline_ends_the_call_here_and_at_the_backend(rig: Rig, tmp_path: Pa
     assert eventually(lambda: rig.is_idle, GENEROUS)
 
 
-# --- many, and large ones ---
-
-
 @pytest.mark.parametrize("port", PORTS)
 def test_many_users_get_their_own_answers(rig: Rig, tmp_path: Path, port: str) -> None:
     """64 connections, one call after the other; then more at once on one connection than it may have streams."""
@@ -237,9 +224,6 @@ def test_eight_mebibytes_there_and_back(rig: Rig, tmp_path: Path, port: str) -> 
     echo: Step = {"op": "echo", "calls": 2, "at_once": 2, "data": data}
     (_, found) = k6(tmp_path, rig.connect(port, maxReceiveSize=16 * MIB, maxSendSize=16 * MIB), echo)
     assert found == {"right": 2, "wrong": [], "failed": {}}
-
-
-# --- streams ---
 
 
 def count(number_of: int, id: str) -> Step:
@@ -299,11 +283,8 @@ def test_a_client_that_leaves_within_a_stream_leaves_nothing(rig: Rig, tmp_path:
     assert rig.gateway.look().tasks <= tasks
 
 
-# --- TLS ---
-
-
 def test_only_trusted_servers_and_clients_are_talked_to(rig: Rig, tmp_path: Path) -> None:
-    certified = rig.gateway.address("certified")
+    certified = rig.address("certified")
     call = infer("double", DOUBLES)
     close: Step = {"op": "close"}
     _, good, *refused = k6(
@@ -311,9 +292,9 @@ def test_only_trusted_servers_and_clients_are_talked_to(rig: Rig, tmp_path: Path
         connect(certified, trusting(rig.certificate, rig.client)), call, close,
         connect(certified, trusting(rig.certificate), timeout="300ms"), close,
         connect(certified, trusting(rig.certificate, rig.stranger), timeout="300ms"), close,
-        connect(rig.gateway.address("tls"), trusting(rig.stranger), timeout="800ms"), close,
-        connect(rig.gateway.address("tls"), None, timeout="800ms"), close,
-        connect(rig.gateway.address("grpc"), trusting(rig.certificate), timeout="800ms"),
+        connect(rig.address("tls"), trusting(rig.stranger), timeout="800ms"), close,
+        connect(rig.address("tls"), None, timeout="800ms"), close,
+        connect(rig.address("grpc"), trusting(rig.certificate), timeout="800ms"),
     )  # fmt: skip
     assert doubles(good["message"]) == DOUBLED
     assert ["thrown" in each for each in refused[1::2]] == [True] * 5
@@ -322,9 +303,6 @@ def test_only_trusted_servers_and_clients_are_talked_to(rig: Rig, tmp_path: Path
     assert "does not look like a TLS handshake" in refused[9]["thrown"]
     assert "failed: it sent no certificate" in rig.gateway.log
     assert "Traceback" not in rig.gateway.log
-
-
-# --- gRPC's own services ---
 
 
 @pytest.mark.parametrize("port", PORTS)
@@ -346,9 +324,6 @@ def test_reflection_and_health(rig: Rig, tmp_path: Path, port: str) -> None:
     assert watched["error"]["code"] == 4
 
 
-# --- grps ---
-
-
 @pytest.mark.parametrize("protos", [[GRPS], []], ids=["schema", "reflection"])
 def test_grps(rig: Rig, tmp_path: Path, protos: Sequence[str]) -> None:
     x = {"name": "x", "dtype": "DT_FLOAT64", "shape": [1, 3], "flat_float64": [1, 2.5, -3]}
@@ -367,9 +342,6 @@ def test_grps(rig: Rig, tmp_path: Path, protos: Sequence[str]) -> None:
     assert metadata["message"]["strData"].startswith("name: double")
     assert (absent["message"]["status"]["code"], absent["message"]["status"]["status"]) == (404, "FAILURE")
     assert "no model 'nobody'" in absent["message"]["status"]["msg"]
-
-
-# --- limits ---
 
 
 def test_a_message_beyond_the_limit_is_refused_while_it_is_sent(rig: Rig, tmp_path: Path) -> None:
@@ -415,9 +387,6 @@ def test_one_connection_too_many_fails_at_once_and_is_tried_again_ever_more_rare
     assert doubles(k6(tmp_path / "later", rig.connect("pair"), infer("double", DOUBLES))[1]["message"]) == DOUBLED
 
 
-# --- connections that end ---
-
-
 def test_no_call_is_lost_when_connections_reach_their_last_request(rig: Rig, tmp_path: Path) -> None:
     """Each connection ends after 20 requests, with up to 100 in flight on it: grpc-go goes on at the next one."""
     assert eventually(lambda: rig.is_idle, GENEROUS)
@@ -450,8 +419,7 @@ def test_clients_that_are_killed_leave_nothing_and_few_lines(rig: Rig, tmp_path:
         for each in running[:3]:
             each.signal(SIGSTOP)  # nothing is read any more
         answered = rig.metrics("gateway_requests_total")
-        status, _ = exchange(rig.url("shared").rstrip("/"), "GET", "/v2/health/live")
-        assert status == 200
+        assert get(rig.address("shared"), "/v2/health/live")[0] == 200
         assert rig.metrics("gateway_requests_total") >= answered
         for each in running:
             each.signal(SIGKILL)
@@ -463,11 +431,11 @@ def test_clients_that_are_killed_leave_nothing_and_few_lines(rig: Rig, tmp_path:
 
 
 def test_a_gateway_that_stops_answers_what_it_has_and_clients_go_on_at_the_next(tmp_path: Path) -> None:
-    address, health = ("127.0.0.1", free_port()), ("127.0.0.1", free_port())
+    address, health = (f"127.0.0.1:{free_port()}" for _ in range(2))
     watch: Step = {"op": "stream", "method": WATCH, "messages": [{}], "take": 3, "tell": True}
     echo: Step = {"op": "echo", "calls": 400, "at_once": 50, "sizes": [3, 70, 20_000], "again": True}
     with reference_process(tmp_path / "works") as (works, server):
-        config = STOPPED.format(port=address[1], health=health[1], works=works)
+        config = STOPPED.format(address=address, health=health, works=works)
         with (
             gateway(config, tmp_path / "first") as first,
             start_k6(tmp_path / "watching", connect(address), watch, protos=[HEALTH]) as watching,
@@ -475,7 +443,7 @@ def test_a_gateway_that_stops_answers_what_it_has_and_clients_go_on_at_the_next(
             assert eventually(lambda: [len(each) for each in watching.results()] == [2], GENEROUS)
             server.signal(SIGSTOP)  # the calls would end before they were counted
             with start_k6(tmp_path / "calling", connect(address), echo, users=4) as calling:
-                assert eventually(lambda: metrics(health, "gateway_requests_in_flight") >= 200, GENEROUS)
+                assert eventually(lambda: metric(health, "gateway_requests_in_flight") >= 200, GENEROUS)
                 first.process.signal(SIGTERM)
                 server.signal(SIGCONT)
                 first.process.wait(GENEROUS)
@@ -488,9 +456,6 @@ def test_a_gateway_that_stops_answers_what_it_has_and_clients_go_on_at_the_next(
     assert {text.partition(" ")[0] for each in found for text in each["failed"]} <= {"Unavailable"}
     assert [text for each in found for text in each["failed"] if "connection refused" not in text] == []
     assert [each["status"] for each in seen["messages"]] == ["SERVING", "NOT_SERVING"]
-
-
-# --- connect-go ---
 
 
 @pytest.mark.parametrize("port", PORTS)

@@ -4,16 +4,15 @@ with a client's certificate."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGKILL
 
 import pytest
 
 from tests.attacks.attacked import reference
-from tests.interop.exchanges import gateway, post
-from tests.interop.go_clients import KEDA, Address, Step, buf, connect, invoke, k6, start_k6, trusting
-from tests.interop.processes import eventually, free_port
+from tests.interop.exchanges import Addresses, Listen, listening, post
+from tests.interop.go_clients import KEDA, Step, buf, connect, invoke, k6, start_k6, trusting
+from tests.interop.processes import eventually
 from tests.limits import GENEROUS
 from tests.tls.certificates import Authority, Files
 
@@ -28,18 +27,6 @@ routes: [{{match: {{model: slow}}, backend: lab}}, {{match: {{model: "*"}}, back
 """
 
 
-@dataclass(frozen=True)
-class Rig:
-    models: str
-    """The URL of the listener."""
-    scaler: Address
-
-    def infer(self, seconds: float) -> None:
-        inputs = [{"name": "seconds", "datatype": "FP64", "shape": [1, 1], "data": [seconds]}]
-        status, _ = post(self.models, "/v2/models/slow/infer", inputs=inputs)
-        assert status == 200
-
-
 @pytest.fixture(scope="module")
 def works(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with reference(tmp_path_factory.mktemp("works"), "v2-grpc", "slow") as address:
@@ -47,11 +34,8 @@ def works(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def rig(works: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    http, scaler = free_port(), free_port()
-    config = CONFIG.format(http=http, scaler=scaler, works=works, tls="")
-    with gateway(config, tmp_path_factory.mktemp("gateway")):
-        yield Rig(f"http://127.0.0.1:{http}", ("127.0.0.1", scaler))
+def addresses(listen: Listen, works: str) -> Addresses:
+    return listen(CONFIG, works=works, tls="")
 
 
 def ref(**metadata: str) -> Step:
@@ -68,7 +52,7 @@ def value(metric: str, **metadata: str) -> Step:
 
 
 @pytest.mark.parametrize("protos", [[KEDA], []], ids=["contract", "reflection"])
-def test_it_answers_all_questions(rig: Rig, tmp_path: Path, protos: Sequence[str]) -> None:
+def test_it_answers_all_questions(addresses: Addresses, tmp_path: Path, protos: Sequence[str]) -> None:
     active, specs, target, calls, queue = (
         ask("IsActive", backend="other"),
         ask("GetMetricSpec", backend="lab"),
@@ -77,7 +61,7 @@ def test_it_answers_all_questions(rig: Rig, tmp_path: Path, protos: Sequence[str
         value("queue", backend="lab"),
     )
     _, *results = k6(
-        tmp_path, connect(rig.scaler, reflect=not protos), active, specs, target, calls, queue, protos=protos
+        tmp_path, connect(addresses["scaler"], reflect=not protos), active, specs, target, calls, queue, protos=protos
     )
     assert [(each["status"], each["error"]) for each in results] == [(0, None)] * 5
     assert [each["message"] for each in results] == [
@@ -89,7 +73,7 @@ def test_it_answers_all_questions(rig: Rig, tmp_path: Path, protos: Sequence[str
     ]
 
 
-def test_wrong_metadata_are_refused(rig: Rig, tmp_path: Path) -> None:
+def test_wrong_metadata_are_refused(addresses: Addresses, tmp_path: Path) -> None:
     steps = {
         "metadata.backend: unknown backend 'others'; did you mean 'other'?": ask("IsActive", backend="others"),
         "metadata.backend: expected the name of a backend": ask("IsActive"),
@@ -98,27 +82,23 @@ def test_wrong_metadata_are_refused(rig: Rig, tmp_path: Path) -> None:
         "metadata.target: set the number of calls": ask("GetMetricSpec", backend="other"),
         "unknown metric 'calls-of-lab'": value("calls-of-lab", backend="lab"),
     }
-    _, *results = k6(tmp_path, connect(rig.scaler), *steps.values(), protos=[KEDA])
+    _, *results = k6(tmp_path, connect(addresses["scaler"]), *steps.values(), protos=[KEDA])
     assert [each["status"] for each in results] == [5, 3, 3, 3, 3, 3]
     assert [text for text, each in zip(steps, results, strict=True) if text not in each["error"]] == []
 
 
-def test_a_stream_hears_of_the_first_call_and_of_the_end(rig: Rig, tmp_path: Path) -> None:
+def test_a_stream_hears_of_the_first_call_and_of_the_end(addresses: Addresses, tmp_path: Path) -> None:
     """Of one that is refused, too."""
     method = f"{SERVICE}/StreamIsActive"
-    watch: Step = {
-        "op": "stream",
-        "method": method,
-        "messages": [ref(backend="lab", idle="1")],
-        "take": 3,
-        "tell": True,
-    }
+    messages = [ref(backend="lab", idle="1")]
+    watch: Step = {"op": "stream", "method": method, "messages": messages, "take": 3, "tell": True}
     nobody: Step = {**watch, "messages": [ref(backend="nobody")]}
-    with start_k6(tmp_path / "lab", connect(rig.scaler), watch, protos=[KEDA]) as watching:
-        _, refused = k6(tmp_path / "nobody", connect(rig.scaler), nobody, protos=[KEDA])
+    with start_k6(tmp_path / "lab", connect(addresses["scaler"]), watch, protos=[KEDA]) as watching:
+        _, refused = k6(tmp_path / "nobody", connect(addresses["scaler"]), nobody, protos=[KEDA])
         # k6 leaves out what is false in messages of streams.
         assert eventually(lambda: watching.results() == [[None, {}]], GENEROUS)
-        rig.infer(0.1)
+        seconds = {"name": "seconds", "datatype": "FP64", "shape": [1, 1], "data": [0.1]}
+        assert post(addresses["http"], "/v2/models/slow/infer", inputs=[seconds])[0] == 200
         assert eventually(lambda: watching.results() == [[None, {}, {"result": True}, {}]], GENEROUS)
         watching.process.signal(SIGKILL)
     assert (refused["messages"], refused["error"]["code"]) == ([], 5)
@@ -128,9 +108,9 @@ def test_over_tls_a_client_has_a_certificate(works: str, tmp_path: Path) -> None
     authority = Authority()
     server, client = authority.issue(tmp_path, "127.0.0.1"), authority.issue(tmp_path, "keda", stem="client")
     stranger: Files = Authority().issue(tmp_path, "keda", stem="stranger")
-    scaler: Address = ("127.0.0.1", free_port())
     tls = f", tls: {server.asking('required')}"
-    with gateway(CONFIG.format(http=free_port(), scaler=scaler[1], works=works, tls=tls), tmp_path / "gateway"):
+    with listening(CONFIG, tmp_path / "gateway", works=works, tls=tls) as addresses:
+        scaler = addresses["scaler"]
         _, active, _, refused, _, without = k6(
             tmp_path / "k6",
             connect(scaler, trusting(server, client)), ask("IsActive", backend="lab"), {"op": "close"},
@@ -141,5 +121,5 @@ def test_over_tls_a_client_has_a_certificate(works: str, tmp_path: Path) -> None
         assert active["message"] == {"result": False}
         assert ["thrown" in each for each in (refused, without)] == [True, True]
         own = ("--cacert", str(server.ca), "--cert", str(client.certificate), "--key", str(client.key))
-        url = "https://{}:{}/{}/IsActive".format(*scaler, SERVICE)
+        url = f"https://{scaler}/{SERVICE}/IsActive"
         assert buf(url, *own, messages=[ref(backend="lab")])[:2] == (0, [{}])

@@ -5,23 +5,21 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from http.client import HTTPConnection
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.interop.client_scripts import run_client
-from tests.interop.exchanges import gateway as running_gateway
-from tests.interop.exchanges import get
-from tests.interop.processes import Triton, free_port
+from tests.interop.client_scripts import run_steps
+from tests.interop.exchanges import Addresses, Listen, get
+from tests.interop.processes import Triton
+from tests.interop.rawhttp import post
 from tests.interop.real_clients import Step, doubles, infer, packed, raw_of, tensor, tritonclient, umbridge
-from tests.limits import GENEROUS
-from tests.peers.graphpipe_go import Array, Server, serve
+from tests.peers.graphpipe_go import Server, serve
 
 CONFIG = """
 listeners:
-  - {{name: http, bind: "127.0.0.1:{port}", protocols: [v2-rest, umbridge, graphpipe]}}
+  - {{name: http, bind: "127.0.0.1:{http}", protocols: [v2-rest, umbridge, graphpipe]}}
   - {{name: lone, bind: "127.0.0.1:{lone}", protocols: [graphpipe], model: single}}
 backends:
   triton: {{protocol: v2-rest, endpoints: ["{triton}"]}}
@@ -46,15 +44,10 @@ routes:
 """
 
 
-def twice(inputs: list[Array], config: str) -> list[Array]:
-    return [each + each for each in inputs]
-
-
 class Site:
-    def __init__(self, port: int, lone: int, go: Server) -> None:
-        self.address = f"127.0.0.1:{port}"
-        self.url = f"http://{self.address}"
-        self.lone = f"http://127.0.0.1:{lone}"
+    def __init__(self, addresses: Addresses, go: Server) -> None:
+        self.address = addresses["http"]
+        self.url, self.lone = f"http://{self.address}", f"http://{addresses['lone']}"
         self.go = go
 
     def ask(self, *steps: Step) -> list[Any]:
@@ -63,18 +56,13 @@ class Site:
 
 def graphpipe(uri: str, *steps: Step) -> list[Any]:
     """Run the steps in the real client (see clients/graphpipe_client.py)."""
-    results = run_client("graphpipe", "graphpipe_client", uri, steps)
-    assert isinstance(results, list)
-    return results
+    return run_steps("graphpipe", "graphpipe_client", uri, steps)
 
 
 @pytest.fixture(scope="module")
-def site(triton: Triton, umbridge_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    port, lone = free_port(), free_port()
-    with serve(twice, inputs=1, outputs=1) as go:
-        config = CONFIG.format(port=port, lone=lone, triton=triton.http, science=umbridge_server, go=go.url)
-        with running_gateway(config, tmp_path_factory.mktemp("gateway")):
-            yield Site(port, lone, go)
+def site(listen: Listen, triton: Triton, umbridge_server: str) -> Iterator[Site]:
+    with serve() as go:
+        yield Site(listen(CONFIG, triton=triton.http, science=umbridge_server, go=go.url), go)
 
 
 def numbers(dtype: str, values: Any) -> dict[str, Any]:
@@ -145,11 +133,8 @@ def test_metadata(site: Site) -> None:
 
 def test_get_is_answered_with_json(site: Site) -> None:
     status, told = get(site.url, "/graphpipe/single")
-    assert (status, told["Name"], told["Inputs"]) == (
-        200,
-        "single",
-        [{"Name": "x", "Description": "", "Shape": [-1, 3], "Type": 10}],
-    )
+    assert (status, told["Name"]) == (200, "single")
+    assert told["Inputs"] == [{"Name": "x", "Description": "", "Shape": [-1, 3], "Type": 10}]
     assert get(site.url, "/graphpipe/nobody")[0] == 404
 
 
@@ -191,12 +176,9 @@ def test_errors_reach_the_client_in_its_words(site: Site) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\0" * 64, b"\xff" * 64, b"not a flatbuffer"])
 def test_what_is_no_flatbuffer_is_answered(site: Site, body: bytes) -> None:
-    connection = HTTPConnection(site.address, timeout=GENEROUS)
-    connection.request("POST", "/graphpipe/single", body, {"Content-Type": "application/x-www-form-urlencoded"})
-    reply = connection.getresponse()
+    reply = post(site.address, "/graphpipe/single", body, "Content-Type: application/x-www-form-urlencoded")
     assert reply.status == 400
-    assert b"flatbuffer" in reply.read()
-    connection.close()
+    assert b"flatbuffer" in reply.body
 
 
 # --- The real client in front of UM-Bridge ---
@@ -219,9 +201,7 @@ def test_numbers_become_points_of_um_bridge(site: Site) -> None:
 
 def test_config_reaches_um_bridge(site: Site) -> None:
     x = numbers("float64", [1, 2])
-    (scaled,) = site.ask(
-        {"op": "execute_multi", "path": "/um_scaled", "inputs": [x], "config": '{"scale": 3}'},
-    )
+    (scaled,) = site.ask({"op": "execute_multi", "path": "/um_scaled", "inputs": [x], "config": '{"scale": 3}'})
     assert scaled == [numbers("float64", [3, 6])]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ import numpy as np
 import pytest
 
 from tests.interop.client_scripts import run_client
-from tests.interop.exchanges import gateway
-from tests.interop.processes import Triton, free_port
+from tests.interop.exchanges import Addresses, Listen
+from tests.interop.processes import Triton
 from tests.interop.real_clients import (
     doubles,
     elements,
@@ -82,30 +81,19 @@ def density(theta: list[float]) -> float:
     return float(POSTERIOR.evaluate([theta[:2]])[0][0] + likelihood[0, 0])
 
 
-@dataclass
-class Site:
-    url: str
-    http: str
-    grpc: str
-
-
 @pytest.fixture(scope="module")
-def site(triton: Triton, umbridge_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    ports = {name: free_port() for name in ("http", "grpc", "text", "labels")}
-    with serve(misfit, inputs=1, outputs=1) as pipe:
-        text = CONFIG.format(um=umbridge_server, triton=triton.grpc, pipe=pipe.url, **ports)
-        with gateway(text, tmp_path_factory.mktemp("graphs")):
-            http, grpc = (f"127.0.0.1:{ports[name]}" for name in ("http", "grpc"))
-            yield Site(f"http://{http}", http, grpc)
+def site(listen: Listen, triton: Triton, umbridge_server: str) -> Iterator[Addresses]:
+    with serve(misfit) as pipe:
+        yield listen(CONFIG, um=umbridge_server, triton=triton.grpc, pipe=pipe.url)
 
 
 THETA = [0.5, -0.25, 0.75]
 
 
-def test_the_real_umbridge_client_gets_values_and_derivatives(site: Site) -> None:
+def test_the_real_umbridge_client_gets_values_and_derivatives(site: Addresses) -> None:
     common = {"model": "density", "input": [THETA]}
     found, gradient, jacobian, hessian = umbridge(
-        site.url,
+        f"http://{site['http']}",
         {**common, "op": "evaluate"},
         {**common, "op": "gradient", "out_wrt": 0, "in_wrt": 0, "sens": [1.0]},
         {**common, "op": "apply_jacobian", "out_wrt": 0, "in_wrt": 0, "vec": [1.0, 2.0, -1.0]},
@@ -121,14 +109,14 @@ def test_the_real_umbridge_client_gets_values_and_derivatives(site: Site) -> Non
     np.testing.assert_allclose(hessian, np.add(exact, [-16.0, 0.0, 0.0]), rtol=1e-5, atol=1e-4)
 
 
-def test_derivatives_are_those_of_jax(site: Site) -> None:
+def test_derivatives_are_those_of_jax(site: Addresses) -> None:
     """At 1e-6 of the largest element, though the likelihood has its own by finite differences."""
     points, sens, vec = [THETA, [1.0, 0.5, -0.5], [-0.75, 1.5, 0.25]], 0.5, [1.0, 2.0, -1.0]
     by_jax: Any = run_client("recipes", "jax_derivatives", points, sens, vec, OBSERVED.tolist())
     for point, (value, *expected) in zip(points, by_jax, strict=True):
         at = {"model": "density", "input": [point], "out_wrt": 0}
         evaluated, *found = umbridge(
-            site.url,
+            f"http://{site['http']}",
             {**at, "op": "evaluate"},
             {**at, "op": "gradient", "in_wrt": 0, "sens": [sens]},
             {**at, "op": "apply_jacobian", "in_wrt": 0, "vec": vec},
@@ -142,18 +130,18 @@ def test_derivatives_are_those_of_jax(site: Site) -> None:
 
 @pytest.mark.parametrize(("peer", "kind", "draws"), [("recipes", "nuts", 8), ("sampler", "tinyda", 40)])
 def test_a_chain_is_that_of_the_composition_in_python(
-    site: Site, peer: str, kind: str, draws: int, tmp_path: Path
+    site: Addresses, peer: str, kind: str, draws: int, tmp_path: Path
 ) -> None:
     """Bit for bit: every value and every gradient is the same number."""
-    found: Any = run_client(peer, "graph_sampler", site.url, kind, draws, HOME=str(tmp_path))
+    found: Any = run_client(peer, "graph_sampler", f"http://{site['http']}", kind, draws, HOME=str(tmp_path))
     assert found["graph"] == found["python"]
     assert len(found["graph"]) >= draws
     assert len({tuple(each) for each in found["graph"]}) > draws / 4
 
 
 @pytest.mark.parametrize("ask", [tritonclient, tritonclient_grpc])
-def test_tritonclient_calls_the_graph(site: Site, ask: Any) -> None:
-    address = site.http if ask is tritonclient else site.grpc
+def test_tritonclient_calls_the_graph(site: Addresses, ask: Any) -> None:
+    address = site["http" if ask is tritonclient else "grpc"]
     batch = [*THETA, 1.0, 0.5, -0.5]
     described, ready, found, refused = ask(
         address,
@@ -170,8 +158,8 @@ def test_tritonclient_calls_the_graph(site: Site, ask: Any) -> None:
 
 
 @pytest.mark.parametrize("ask", [tritonclient, tritonclient_grpc])
-def test_strings_in_and_labels_out(site: Site, ask: Any) -> None:
-    address = site.http if ask is tritonclient else site.grpc
+def test_strings_in_and_labels_out(site: Addresses, ask: Any) -> None:
+    address = site["http" if ask is tritonclient else "grpc"]
     texts = tensor("text", "BYTES", [2, 1], elements(b"a dog", b"cat and cat"))
     [found] = ask(address, "sync", infer("label", texts))
     assert [(each["name"], each["shape"]) for each in found["outputs"]] == [("label", [2, 1]), ("loud", [2])]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from gateway.assembly.server_info import INFO
 from tests.interop.client_scripts import run_client
-from tests.interop.processes import Gateway, free_port
+from tests.interop.exchanges import Listen
 
 CONFIG = """
 listeners:
-  - {{name: grpc, bind: "127.0.0.1:{port}", protocols: [v2-grpc]}}
+  - {{name: grpc, bind: "127.0.0.1:{grpc}", protocols: [v2-grpc]}}
 backends:
   science: {{protocol: umbridge, endpoints: ["http://127.0.0.1:9"]}}
 routes:
@@ -29,14 +26,8 @@ SERVICES = [
 ]
 
 
-@pytest.fixture
-def found(start_gateway: Callable[[str], Gateway]) -> Any:
-    port = free_port()
-    start_gateway(CONFIG.format(port=port))
-    return run_client("grpc", "grpc_client", f"127.0.0.1:{port}")
-
-
-def test_services_methods_and_messages_are_discovered_and_callable(found: Any) -> None:
+def test_services_methods_and_messages_are_discovered_and_callable(listen: Listen) -> None:
+    found: Any = run_client("grpc", "grpc_client", listen(CONFIG)["grpc"])
     assert found["services"] == SERVICES
     assert set(found["methods"]["inference.GRPCInferenceService"]) >= {"ModelInfer", "ModelStreamInfer", "ServerLive"}
     assert found["methods"]["grpc.reflection.v1.ServerReflection"] == ["ServerReflectionInfo"]

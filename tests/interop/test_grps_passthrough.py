@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from http.client import HTTPConnection
 
 import pytest
 
-from tests.interop.processes import free_port, start_gateway
+from tests.in_thread import in_thread
+from tests.interop.exchanges import gateway
+from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 from tests.peers import grps_cpp, grps_python
-from tests.peers.grps_http import Call, Reply, Server
+from tests.peers.grps_http import Reply, Server
 
 PATH = "/v1/chat/completions"
 OWN = (("X-Own", "1"),)
@@ -25,49 +28,35 @@ REPLIES = {
 }
 
 
-def answered(call: Call) -> Reply:
-    return REPLIES[call.path]
-
-
 @pytest.fixture(scope="module")
 def fronts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The address of a listener in front of each server."""
-    own = Server(answered, close_each=False)
-    try:
-        with (
-            grps_python.serve(grpc_port=None, customized_path=PATH, customized_body=True) as python,
-            grps_cpp.serve(grpc_port=None, brpc_port=None, customized_path=PATH, customized_body=True) as cpp,
-        ):
-            backends = {"python": python.http.address, "cpp": cpp.http.address, "own": own.address}
-            fronts = {back: f"127.0.0.1:{free_port()}" for back in backends}
-            config = {
-                "listeners": [
-                    {"name": back, "bind": bind, "protocols": ["grps-rest"]} for back, bind in fronts.items()
-                ],
-                "backends": {
-                    back: {"protocol": "grps-rest", "endpoints": [address]} for back, address in backends.items()
-                },
-                "routes": [
-                    {"match": {"listener": back, "path": path}, "backend": back, "passthrough": True}
-                    for back in backends
-                    for path in ([PATH] if back != "own" else REPLIES)
-                ],
-            }
-            gateway = start_gateway(json.dumps(config), tmp_path_factory.mktemp("gateway"))
+    own = Server(lambda call: REPLIES[call.path], close_each=False)
+    with (
+        in_thread(own),
+        grps_python.serve(grpc_port=None, customized_path=PATH, customized_body=True) as python,
+        grps_cpp.serve(grpc_port=None, brpc_port=None, customized_path=PATH, customized_body=True) as cpp,
+    ):
+        backends = {"python": python.http.address, "cpp": cpp.http.address, "own": own.address}
+        fronts = {back: f"127.0.0.1:{free_port()}" for back in backends}
+        config = {
+            "listeners": [{"name": back, "bind": bind, "protocols": ["grps-rest"]} for back, bind in fronts.items()],
+            "backends": {back: {"protocol": "grps-rest", "endpoints": [address]} for back, address in backends.items()},
+            "routes": [
+                {"match": {"listener": back, "path": path}, "backend": back, "passthrough": True}
+                for back in backends
+                for path in ([PATH] if back != "own" else REPLIES)
+            ],
+        }
+        with gateway(json.dumps(config), tmp_path_factory.mktemp("gateway")):
             yield fronts
-            assert gateway.stop() == 0
-    finally:
-        own.stop()
 
 
 def asked(address: str, method: str, path: str) -> tuple[int, dict[str, str], bytes]:
-    connection = HTTPConnection(address, timeout=GENEROUS)
-    try:
+    with closing(HTTPConnection(address, timeout=GENEROUS)) as connection:
         connection.request(method, path, b"a\nb" if method == "POST" else None, {"Content-Type": "text/plain"})
         with connection.getresponse() as reply:
             return reply.status, {name.lower(): text for name, text in reply.getheaders()}, reply.read()
-    finally:
-        connection.close()
 
 
 @pytest.mark.parametrize("back", ["python", "cpp"])

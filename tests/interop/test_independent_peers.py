@@ -21,119 +21,52 @@ from tests.interop.exchanges import gateway
 from tests.interop.independent_peers import BACKS, DOUBLED, FRONTS, SENT, Back, Place
 from tests.interop.kserve_v1 import start_kserve_v1
 from tests.interop.kubemo_server import start_kubemo
-from tests.interop.processes import Triton, free_port
+from tests.interop.processes import Triton, V2Server, free_port
 from tests.interop.tensorflow_serving import TensorFlowServing
-from tests.interop.v2_servers import V2Server
-from tests.peers import grps_cpp, grps_python
-from tests.peers import tensorflow_serving as tensorflow
-from tests.peers import umbridge_cpp as cpp
-from tests.peers.graphpipe_go import serve
+from tests.peers import graphpipe_go, grps_cpp, grps_python, tensorflow_serving, umbridge_cpp
 
 PROTOCOLS = registry.protocols()
 NUMBERS = np.array(SENT)
 
 
 @pytest.fixture(scope="module")
-def umbridge_python(umbridge_server: str) -> str:
-    return umbridge_server
-
-
-@pytest.fixture(scope="module")
-def umbridge_cpp() -> Iterator[str]:
-    double = cpp.Model("double", [3], [3], evaluate=lambda inputs, config: [[2 * each for each in inputs[0]]])
-    with cpp.serve([double]) as server:
-        yield server.url
-
-
-@pytest.fixture(scope="module")
-def graphpipe_go() -> Iterator[str]:
-    with serve(lambda inputs, config: [each + each for each in inputs], inputs=1, outputs=1) as server:
-        yield server.url
-
-
-@pytest.fixture(scope="module")
-def kubemo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = start_kubemo(tmp_path_factory.mktemp("kubemo"))
-    yield server.url
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def kserve_v1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = start_kserve_v1(tmp_path_factory.mktemp("kserve-v1"))
-    yield server.address
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def tensorflow_serving() -> Iterator[str]:
-    with tensorflow.serve() as server:
-        yield server.address
-
-
-@pytest.fixture(scope="module")
-def tensorflow_serving_grpc(tensorflow_server: TensorFlowServing) -> str:
-    return tensorflow_server.address
-
-
-@pytest.fixture(scope="module")
-def triton_http(triton: Triton) -> str:
-    return triton.http
-
-
-@pytest.fixture(scope="module")
-def triton_grpc(triton: Triton) -> str:
-    return triton.grpc
-
-
-@pytest.fixture(scope="module")
-def mlserver_http(mlserver: V2Server) -> str:
-    return mlserver.http
-
-
-@pytest.fixture(scope="module")
-def mlserver_grpc(mlserver: V2Server) -> str:
-    return mlserver.grpc
-
-
-@pytest.fixture(scope="module")
-def python_server() -> Iterator[grps_python.Server]:
-    with grps_python.serve() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def grps_python_http(python_server: grps_python.Server) -> str:
-    return python_server.http.address
-
-
-@pytest.fixture(scope="module")
-def grps_python_grpc(python_server: grps_python.Server) -> str:
-    assert python_server.grpc is not None
-    return python_server.grpc.address
-
-
-@pytest.fixture(scope="module")
-def cpp_server() -> Iterator[grps_cpp.Server]:
-    with grps_cpp.serve() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def grps_cpp_http(cpp_server: grps_cpp.Server) -> str:
-    return cpp_server.http.address
-
-
-@pytest.fixture(scope="module")
-def grps_cpp_grpc(cpp_server: grps_cpp.Server) -> str:
-    assert cpp_server.grpc is not None
-    return cpp_server.grpc.address
-
-
-@pytest.fixture(scope="module")
-def grps_cpp_brpc(cpp_server: grps_cpp.Server) -> str:
-    assert cpp_server.brpc is not None
-    return cpp_server.brpc.address
+def endpoints(
+    umbridge_server: str,
+    tensorflow_server: TensorFlowServing,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, str]]:
+    """The addresses of BACKS."""
+    triton: Triton = request.getfixturevalue("triton")
+    mlserver: V2Server = request.getfixturevalue("mlserver")
+    folder = tmp_path_factory.mktemp("servers")
+    with (
+        start_kubemo(folder / "kubemo") as kubemo,
+        start_kserve_v1(folder / "kserve") as kserve,
+        umbridge_cpp.serve() as cpp,
+        graphpipe_go.serve() as go,
+        tensorflow_serving.serve() as tensorflow,
+        grps_python.serve() as python_grps,
+        grps_cpp.serve() as cpp_grps,
+    ):
+        yield {
+            "umbridge_python": umbridge_server,
+            "umbridge_cpp": cpp.url,
+            "graphpipe_go": go.url,
+            "kubemo": kubemo.url,
+            "kserve_v1": kserve.address,
+            "tensorflow_serving": tensorflow.address,
+            "tensorflow_serving_grpc": tensorflow_server.address,
+            "triton_http": triton.http,
+            "triton_grpc": triton.grpc,
+            "mlserver_http": mlserver.http,
+            "mlserver_grpc": mlserver.grpc,
+            "grps_python_http": python_grps.http.address,
+            "grps_python_grpc": python_grps.grpc.address,
+            "grps_cpp_http": cpp_grps.http.address,
+            "grps_cpp_grpc": cpp_grps.grpc.address,
+            "grps_cpp_brpc": cpp_grps.brpc.address,
+        }
 
 
 class Site:
@@ -204,8 +137,8 @@ def _route(model: str, back: Back) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    found = Site({name: request.getfixturevalue(name) for name in BACKS})
+def site(endpoints: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    found = Site(endpoints)
     with gateway(json.dumps(found.config()), tmp_path_factory.mktemp("gateway")):
         yield found
 

@@ -11,47 +11,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.interop.client_scripts import run_client
-from tests.interop.exchanges import gateway
-from tests.interop.processes import free_port
+from tests.interop.client_scripts import run_steps
+from tests.interop.form_listeners import speaking_forms
 
 MODELS = ("embed", "embed_tokens", "sentiment", "zero_shot", "similarity", "picture", "plane", "plane_of_rows")
-FORMS = {
-    "openai-embeddings": "",
-    "sagemaker": "plane_of_rows",
-    "mlflow": "plane_of_rows",
-    "mlflow of columns": "plane",
-    **{f"huggingface {model}": model for model in ("sentiment", "embed", "zero_shot", "similarity", "picture")},
+LISTENERS = {
+    "openai-embeddings": ("openai-embeddings", ""),
+    "sagemaker": ("sagemaker", "plane_of_rows"),
+    "mlflow": ("mlflow", "plane_of_rows"),
+    "mlflow-of-columns": ("mlflow", "plane"),
+    **{model: ("huggingface", model) for model in ("sentiment", "embed", "zero_shot", "similarity", "picture")},
 }
-"""For each listener the form that it speaks, its first word, and the model that it is of."""
+"""For each listener the form that it speaks, and the model that it is of."""
 
 
 @pytest.fixture(scope="module", params=["v2-rest", "v2-grpc"])
 def urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The URLs of listeners in front of a V2 server, by what they are called in FORMS."""
-    ports = {name: free_port() for name in FORMS}
-    server = f"127.0.0.1:{free_port()}"
-    models = [f"tests.interop.servers.json_models:{name}" for name in MODELS]
-    config = {
-        "listeners": [_listener(name, model, ports[name]) for name, model in FORMS.items()],
-        "reference": [{"protocol": request.param, "bind": server, "models": models}],
-        "backends": {"v2": {"protocol": request.param, "endpoints": [server]}},
-        "routes": [{"match": {"model": "*"}, "backend": "v2"}],
-    }
-    with gateway(json.dumps(config), tmp_path_factory.mktemp("gateway")):
-        yield {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
-
-
-def _listener(name: str, model: str, port: int) -> dict[str, Any]:
-    own = {"model": model} if model else {}
-    form = name.partition(" ")[0]
-    return {"name": name.replace(" ", "-"), "bind": f"127.0.0.1:{port}", "protocols": [f"json:{form}"], **own}
+    with speaking_forms(tmp_path_factory.mktemp("gateway"), request.param, MODELS, LISTENERS) as found:
+        yield found
 
 
 def asked(peer: str, script: str, url: str, *steps: dict[str, Any]) -> list[Any]:
-    results = run_client(peer, script, url, steps)
-    assert isinstance(results, list)
-    return results
+    return run_steps(peer, script, url, steps)
 
 
 def test_openai_embeds_texts_and_tokens(urls: dict[str, str]) -> None:
@@ -134,7 +115,7 @@ def test_mlflow_s_client_sends_arrays_and_tables(urls: dict[str, str]) -> None:
     assert rows == [9.0, 19.0]
     assert "shape" in short["error"]
     table = {"op": "invoke", "table": {"a": [1.0, 3.0], "b": [2.0, 4.0]}}
-    assert asked("json-servers", "mlflow_client", urls["mlflow of columns"], table) == [[9.0, 19.0]]
+    assert asked("json-servers", "mlflow_client", urls["mlflow-of-columns"], table) == [[9.0, 19.0]]
 
 
 @pytest.mark.parametrize(
@@ -157,11 +138,11 @@ def test_mlflow_s_client_sends_arrays_and_tables(urls: dict[str, str]) -> None:
 def test_hugging_face_s_client_runs_its_tasks(
     urls: dict[str, str], model: str, step: dict[str, Any], expected: object
 ) -> None:
-    assert asked("json-clients", "huggingface_client", urls[f"huggingface {model}"], step) == [expected]
+    assert asked("json-clients", "huggingface_client", urls[model], step) == [expected]
 
 
 def test_a_parameter_that_a_model_does_not_know_is_told_to_hugging_face_s_client(urls: dict[str, str]) -> None:
     """It always sends `multi_label`, which the reference server's models do not take."""
     step = {"op": "zero_shot_classification", "args": ["x", ["a", "bc"]]}
-    [found] = asked("json-clients", "huggingface_client", urls["huggingface zero_shot"], step)
+    [found] = asked("json-clients", "huggingface_client", urls["zero_shot"], step)
     assert "takes no parameter 'multi_label'" in found["error"]

@@ -7,26 +7,31 @@ import base64
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from dataclasses import dataclass
 from struct import unpack
 from typing import Any
 
 import pytest
 
-from tests.interop.client_scripts import run_client
-from tests.interop.exchanges import gateway, get, post
-from tests.interop.kubemo_server import KubemoServer, connected, exchanged, start_kubemo
-from tests.interop.processes import Triton, free_port
+from tests.interop.client_scripts import run_steps
+from tests.interop.exchanges import Addresses, Listen, get, listening, post
+from tests.interop.kubemo_server import PING, PONG, connected, exchanged, start_kubemo
+from tests.interop.processes import Triton
 from tests.interop.real_clients import Step, doubles, infer, raw_of, tensor, tritonclient, tritonclient_grpc, umbridge
 
 GIF = base64.b64encode(bytes.fromhex("47494638396101000100800000000000ffffff2c00000000010001000002024401003b")).decode()
 
-FACES = ("double", "batched", "single", "upper", "add_sub", "identity_BYTES", "identity_FP32")
-"""The model of each listener: MIP's clients name none."""
-
+# Each listener has a model: MIP's clients name none.
 TO_REAL_SERVERS = """
 listeners:
-  {listeners}
+  - {{name: double, bind: "tcp://127.0.0.1:{double}", protocols: [mip], model: double}}
+  - {{name: batched, bind: "tcp://127.0.0.1:{batched}", protocols: [mip], model: batched}}
+  - {{name: single, bind: "tcp://127.0.0.1:{single}", protocols: [mip], model: single}}
+  - {{name: upper, bind: "tcp://127.0.0.1:{upper}", protocols: [mip], model: upper}}
+  - {{name: add_sub, bind: "tcp://127.0.0.1:{add_sub}", protocols: [mip], model: add_sub}}
+  - {{name: identity_BYTES, bind: "tcp://127.0.0.1:{identity_BYTES}", protocols: [mip], model: identity_BYTES}}
+  - {{name: identity_FP32, bind: "tcp://127.0.0.1:{identity_FP32}", protocols: [mip], model: identity_FP32}}
+  - {{name: gone, bind: "tcp://127.0.0.1:{gone}", protocols: [mip], model: gone}}
   - {{name: unix, bind: "unix://{folder}/gateway.sock", protocols: [mip], model: double, limits: {{message: 100000}}}}
   - {{name: none, bind: "tcp://127.0.0.1:{none}", protocols: [mip], model: nothing}}
 backends:
@@ -40,42 +45,29 @@ routes:
 """
 
 
+@dataclass
 class Front:
     """A gateway in front of real servers; its MIP addresses by model."""
 
-    def __init__(self, triton: Triton, umbridge_server: str, folder: Path) -> None:
-        self.ports = {name: free_port() for name in (*FACES, "gone")}
-        listeners = "\n  ".join(
-            f'- {{name: {name}, bind: "tcp://127.0.0.1:{port}", protocols: [mip], model: {name}}}'
-            for name, port in self.ports.items()
-        )
-        self.none = free_port()
-        self.folder = folder
-        self.config = TO_REAL_SERVERS.format(
-            listeners=listeners, folder=folder, none=self.none, umbridge=umbridge_server, triton=triton.http
-        )
+    addresses: Addresses
+    unix: str
 
     def url(self, model: str) -> str:
-        return f"tcp://127.0.0.1:{self.ports[model]}"
-
-    @property
-    def unix(self) -> str:
-        return f"unix://{self.folder}/gateway.sock"
+        return f"tcp://{self.addresses[model]}"
 
 
 @pytest.fixture(scope="module")
-def front(triton: Triton, umbridge_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+def front(listen: Listen, triton: Triton, umbridge_server: str, tmp_path_factory: pytest.TempPathFactory) -> Front:
     folder = tmp_path_factory.mktemp("mip")
-    front = Front(triton, umbridge_server, folder)
-    with gateway(front.config, folder):
-        yield front
+    return Front(
+        listen(TO_REAL_SERVERS, folder=folder, umbridge=umbridge_server, triton=triton.http),
+        f"unix://{folder}/gateway.sock",
+    )
 
 
 def kubemo(url: str, *steps: Step) -> list[Any]:
     """Run the steps in the real kubemo client (see clients/kubemo_client.py)."""
-    results = run_client("kubemo", "kubemo_client", url, steps)
-    assert isinstance(results, list)
-    return results
+    return run_steps("kubemo", "kubemo_client", url, steps)
 
 
 def batch(*examples: list[Step]) -> Step:
@@ -122,15 +114,11 @@ def test_the_client_in_front_of_triton(front: Front) -> None:
         assert wrong == refused(4)
     [found, few, floats] = kubemo(
         front.url("add_sub"),
-        batch(json("[1, 2]", "[3, 4]"), json("[5]", "[6]"))
-        | {"batch": [json("[1, 2]", "[3, 4]"), json("[5, 6]", "[7, 8]")]},
+        batch(json("[1, 2]", "[3, 4]"), json("[5, 6]", "[7, 8]")),
         batch(json("[1, 2]")),
         batch(json("[1.5, 2]", "[3, 4]")),
     )
-    assert found == [
-        [{"json": [4, 6]}, {"json": [-2, -2]}],
-        [{"json": [12, 14]}, {"json": [-2, -2]}],
-    ]
+    assert found == [[{"json": [4, 6]}, {"json": [-2, -2]}], [{"json": [12, 14]}, {"json": [-2, -2]}]]
     assert (few, floats) == (refused(4), refused(4))
 
 
@@ -150,7 +138,7 @@ def test_texts_images_and_arrays(front: Front) -> None:
 
 
 def test_errors_have_their_codes(front: Front) -> None:
-    assert kubemo(f"tcp://127.0.0.1:{front.none}", batch(json("[1]"))) == [refused(2)]
+    assert kubemo(front.url("none"), batch(json("[1]"))) == [refused(2)]
     assert kubemo(front.url("gone"), batch(json("[1]"))) == [refused(5)]
     [large, *_] = kubemo(front.unix, batch([{"text": "x" * 100_000}]))
     assert large == refused(3)
@@ -165,8 +153,6 @@ def test_many_clients_at_once(front: Front) -> None:
 
 # Bytes that no real client sends
 
-PING = bytes.fromhex("0001000000000000")
-PONG = bytes.fromhex("0001010000000000")
 ONE = bytes.fromhex("0002000000000015 01000001 00000002 00000009") + b"[1, 2, 3]"
 REPLY = bytes.fromhex("0002010000000019 01010001 00000002 0000000d") + b"[2.0,4.0,6.0]"
 
@@ -277,30 +263,19 @@ routes:
 
 
 @pytest.fixture(scope="module", params=["tcp", "unix"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubemoServer]:
-    server = start_kubemo(tmp_path_factory.mktemp("kubemo"), unix=request.param == "unix")
-    yield server
-    server.stop()
+def behind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+    """A gateway in front of a server, whose address is of either kind."""
+    folder = tmp_path_factory.mktemp("kubemo")
+    with (
+        start_kubemo(folder, unix=request.param == "unix") as server,
+        listening(BEHIND, folder / "gateway", url=server.url) as addresses,
+    ):
+        yield addresses
 
 
-class Behind:
-    def __init__(self, url: str) -> None:
-        http, grpc, mip = free_port(), free_port(), free_port()
-        self.http, self.grpc, self.mip = f"127.0.0.1:{http}", f"127.0.0.1:{grpc}", f"tcp://127.0.0.1:{mip}"
-        self.url = f"http://{self.http}"
-        self.config = BEHIND.format(http=http, grpc=grpc, mip=mip, url=url)
-
-
-@pytest.fixture(scope="module")
-def behind(server: KubemoServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
-    behind = Behind(server.url)
-    with gateway(behind.config, tmp_path_factory.mktemp("gateway")):
-        yield behind
-
-
-def test_the_server_behind_v2(behind: Behind) -> None:
+def test_the_server_behind_v2(behind: Addresses) -> None:
     split, lone, each, whole, free, free_each, ready = tritonclient(
-        behind.http,
+        behind["http"],
         "sync",
         infer("double", doubles("x", [2, 3], 1, 2, 3, 4, 5.5, math.inf)),
         infer("double", doubles("x", [3], 1, 2, 3)),
@@ -314,9 +289,8 @@ def test_the_server_behind_v2(behind: Behind) -> None:
     assert (lone["outputs"][0]["shape"], raw_of(lone)) == ([3], doubles_of(2, 4, 6))
     assert raw_of(each) == doubles_of(2, 4, 6, 8, 11, 12)
     assert (whole["outputs"][0]["shape"], raw_of(whole)) == ([1, 2], bytes.fromhex("cdcc4c3e00000040"))
-    assert (free["outputs"][0]["name"], free["outputs"][0]["datatype"], raw_of(free)) == (
-        "output0", "FP64", doubles_of(2, 5),
-    )  # fmt: skip
+    assert (free["outputs"][0]["name"], free["outputs"][0]["datatype"]) == ("output0", "FP64")
+    assert raw_of(free) == doubles_of(2, 5)
     assert (free_each["outputs"][0]["shape"], raw_of(free_each)) == ([2, 2], doubles_of(2, 5, 6, 8))
     assert ready is True
 
@@ -325,11 +299,11 @@ def doubles_of(*numbers: float) -> bytes:
     return base64.b64decode(doubles("x", [], *numbers)["raw"])
 
 
-def test_forms_that_the_signature_tells(behind: Behind) -> None:
+def test_forms_that_the_signature_tells(behind: Addresses) -> None:
     big = (2**62).to_bytes(8, "little") + (2**62 + 1).to_bytes(8, "little")
     gif = base64.b64decode(GIF)
     npy, image, command = tritonclient(
-        behind.http,
+        behind["http"],
         "sync",
         infer("npy", tensor("x", "UINT64", [1, 2], big)),
         infer("image", tensor("file", "BYTES", [1, 1], len(gif).to_bytes(4, "little") + gif)),
@@ -349,25 +323,25 @@ def test_forms_that_the_signature_tells(behind: Behind) -> None:
         ('{"labels": {"cat": 0.5}}', 200, '{"cat": 0.5}'),
     ],
 )
-def test_what_the_server_answers(behind: Behind, command: str, status: int, text: str) -> None:
+def test_what_the_server_answers(behind: Addresses, command: str, status: int, text: str) -> None:
     given = {"name": "what", "datatype": "BYTES", "shape": [1], "data": [command]}
-    code, document = post(behind.url, "/v2/models/command/infer", inputs=[given])
+    code, document = post(behind["http"], "/v2/models/command/infer", inputs=[given])
     assert code == status, document
     assert text in (document["error"] if status != 200 else document["outputs"][0]["data"][0])
 
 
-def test_outputs_that_the_server_does_not_count_are_found(behind: Behind) -> None:
+def test_outputs_that_the_server_does_not_count_are_found(behind: Addresses) -> None:
     given = {"name": "x", "datatype": "BYTES", "shape": [1], "data": ['{"outputs": 2}']}
-    assert kubemo(behind.mip, batch(json('{"outputs": 2}'))) == [[[{"json": 0}, {"json": 1}]]]
+    assert kubemo(f"tcp://{behind['mip']}", batch(json('{"outputs": 2}'))) == [[[{"json": 0}, {"json": 1}]]]
     # two examples of it the real server cannot answer, and says so with its own word for a bad shape
-    assert kubemo(behind.mip, batch(json('{"outputs": 2}'), json('{"outputs": 2}'))) == [refused(4)]
-    code, document = post(behind.url, "/v2/models/free/infer", inputs=[given])
+    assert kubemo(f"tcp://{behind['mip']}", batch(json('{"outputs": 2}'), json('{"outputs": 2}'))) == [refused(4)]
+    code, document = post(behind["http"], "/v2/models/free/infer", inputs=[given])
     assert code == 500 or document["outputs"]
 
 
-def test_the_server_behind_umbridge(behind: Behind) -> None:
+def test_the_server_behind_umbridge(behind: Addresses) -> None:
     sizes, found, free, wrong = umbridge(
-        behind.url,
+        f"http://{behind['http']}",
         {"op": "sizes", "model": "double"},
         {"op": "evaluate", "model": "double", "input": [[1, 2.5, 3]]},
         {"op": "evaluate", "model": "each", "input": [[1, 2.5, 3]]},
@@ -378,7 +352,7 @@ def test_the_server_behind_umbridge(behind: Behind) -> None:
     assert "error" in wrong
 
 
-def test_the_server_behind_the_gateway_for_its_own_client(behind: Behind) -> None:
+def test_the_server_behind_the_gateway_for_its_own_client(behind: Addresses) -> None:
     steps = [
         {"op": "ping"},
         batch(json("[1, 2]"), json("[3, 4]")),
@@ -387,7 +361,7 @@ def test_the_server_behind_the_gateway_for_its_own_client(behind: Behind) -> Non
         batch([{"npy": ["float16", [2], [0.5, 1.5]]}]),
         batch(json('{"labels": {"cat": 0.9}}')),
     ]
-    assert kubemo(behind.mip, *steps) == [
+    assert kubemo(f"tcp://{behind['mip']}", *steps) == [
         True,
         [[{"json": [2, 4]}], [{"json": [6, 8]}]],
         [[{"text": "KUBEMO É"}], [{"text": "X"}]],
@@ -397,7 +371,7 @@ def test_the_server_behind_the_gateway_for_its_own_client(behind: Behind) -> Non
     ]
 
 
-def test_sixteen_clients_of_a_server_that_serves_one(behind: Behind) -> None:
+def test_sixteen_clients_of_a_server_that_serves_one(behind: Addresses) -> None:
     """Nothing is lost, refused or reordered, and readiness is answered in between."""
     faces = [over_umbridge, over_rest, over_grpc, readiness]
     with ThreadPoolExecutor(16) as pool:
@@ -410,20 +384,22 @@ def test_sixteen_clients_of_a_server_that_serves_one(behind: Behind) -> None:
 STEPS = 6
 
 
-def over_umbridge(behind: Behind, client: int) -> list[Any]:
+def over_umbridge(behind: Addresses, client: int) -> list[Any]:
     points = ([client, step, 0.5] for step in range(STEPS))
-    return [post(behind.url, "/Evaluate", name="double", input=[each], config={})[1]["output"][0] for each in points]
+    return [
+        post(behind["http"], "/Evaluate", name="double", input=[each], config={})[1]["output"][0] for each in points
+    ]
 
 
-def over_rest(behind: Behind, client: int) -> list[Any]:
+def over_rest(behind: Addresses, client: int) -> list[Any]:
     inputs = ({"name": "x", "datatype": "FP64", "shape": [1, 3], "data": [client, step, 0.5]} for step in range(STEPS))
-    return [post(behind.url, "/v2/models/double/infer", inputs=[each])[1]["outputs"][0]["data"] for each in inputs]
+    return [post(behind["http"], "/v2/models/double/infer", inputs=[each])[1]["outputs"][0]["data"] for each in inputs]
 
 
-def over_grpc(behind: Behind, client: int) -> list[Any]:
+def over_grpc(behind: Addresses, client: int) -> list[Any]:
     steps = [infer("double", doubles("x", [1, 3], client, step, 0.5)) for step in range(STEPS)]
-    return [list(unpack("<3d", raw_of(each))) for each in tritonclient_grpc(behind.grpc, "sync", *steps)]
+    return [list(unpack("<3d", raw_of(each))) for each in tritonclient_grpc(behind["grpc"], "sync", *steps)]
 
 
-def readiness(behind: Behind, client: int) -> list[Any]:
-    return [get(behind.url, "/v2/models/double/ready")[0] for _ in range(STEPS)]
+def readiness(behind: Addresses, client: int) -> list[Any]:
+    return [get(behind["http"], "/v2/models/double/ready")[0] for _ in range(STEPS)]

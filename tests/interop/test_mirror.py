@@ -12,15 +12,14 @@ from typing import Any
 
 import pytest
 
-from tests.interop.exchanges import gateway, get, post
-from tests.interop.processes import Triton, free_port
-from tests.peers.graphpipe_go import Apply, Array, serve
+from tests.interop.exchanges import Addresses, get, listening, post
+from tests.interop.processes import Triton
+from tests.peers.graphpipe_go import Apply, Array, serve, twice
 
-pytestmark = pytest.mark.real
 CONFIG = """
 admin: {{bind: "127.0.0.1:{admin}"}}
 listeners:
-  - {{name: http, bind: "127.0.0.1:{port}", protocols: [v2-rest, umbridge, graphpipe]}}
+  - {{name: http, bind: "127.0.0.1:{http}", protocols: [v2-rest, umbridge, graphpipe]}}
 backends:
   old: {{protocol: graphpipe, endpoints: ["{old}"]}}
   triton: {{protocol: v2-grpc, endpoints: ["{triton}"]}}
@@ -38,8 +37,8 @@ ROW = [1.0, 2.0, 3.5]
 
 
 class Site:
-    def __init__(self, port: int, admin: int) -> None:
-        self.url, self.admin = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin}"
+    def __init__(self, addresses: Addresses) -> None:
+        self.url, self.admin = addresses["http"], addresses["admin"]
 
     def infer(self) -> list[float]:
         tensor = {"name": "input0", "datatype": "FP32", "shape": [1, 3], "data": ROW}
@@ -61,15 +60,8 @@ class Site:
 
 @contextmanager
 def site(triton: Triton, apply: Apply, folder: Path) -> Iterator[Site]:
-    port, admin = free_port(), free_port()
-    with serve(apply, inputs=1, outputs=1) as old:
-        config = CONFIG.format(port=port, admin=admin, old=old.url, triton=triton.grpc)
-        with gateway(config, folder):
-            yield Site(port, admin)
-
-
-def twice(inputs: list[Array], config: str) -> list[Array]:
-    return [each + each for each in inputs]
+    with serve(apply) as old, listening(CONFIG, folder, old=old.url, triton=triton.grpc) as addresses:
+        yield Site(addresses)
 
 
 def nearly_twice(inputs: list[Array], config: str) -> list[Array]:

@@ -19,7 +19,7 @@ from tests.attacks.attacked import MIB, Attacked, attacked, reference
 from tests.attacks.clients import INFER, message, tensor
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.conversation import cut
-from tests.interop.exchanges import exchange, gateway
+from tests.interop.exchanges import gateway, metric
 from tests.interop.processes import Gateway, Process, eventually, free_port
 from tests.limits import GENEROUS
 from tests.peers import system
@@ -86,18 +86,13 @@ class Rig:
         host, port = self.gateway.address(name)
         return f"{'https' if name.endswith('tls') else 'http'}://{host}:{port}{INFER.decode()}"
 
-    def metrics(self, family: str, *labels: str) -> int:
-        """The sum of the family's values that have these labels."""
-        host, port = self.gateway.address("health")
-        status, text = exchange(f"http://{host}:{port}", "GET", "/metrics")
-        assert status == 200
-        lines = [line for line in text.splitlines() if line.startswith(f"{family}{{")]
-        return sum(int(float(line.split()[-1])) for line in lines if all(label in line for label in labels))
+    def metrics(self, family: str, *labels: str) -> float:
+        return metric("{}:{}".format(*self.gateway.address("health")), family, *labels)
 
-    def answered(self, listener: str) -> int:
+    def answered(self, listener: str) -> float:
         return self.metrics("gateway_requests_total", f'listener="{listener}"', 'code="OK"')
 
-    def has_answered(self, listener: str, calls: int) -> bool:
+    def has_answered(self, listener: str, calls: float) -> bool:
         return self.answered(listener) >= calls
 
     @property

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.cli.options import catalog
 from gateway.client import AsyncClient
-from gateway.config import loads
-from gateway.runtime.app import Gateway
 from tests.interop.client_scripts import run_client
 from tests.interop.processes import free_port
 from tests.observing.payload_log.receiving import receiving
+from tests.running_gateway import running_gateway
 
 CONFIG = """
 listeners:
@@ -33,9 +31,7 @@ HALF = 60
 async def log_calls(place: str, settings: str, rows: np.ndarray[Any, Any]) -> None:
     """Call the model with each row: over gRPC with the first half of them, and as an UM-Bridge client with the rest."""
     text = CONFIG.replace("PLACE", place).replace("SETTINGS", settings).replace("BACKEND", str(free_port()))
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
+    async with running_gateway(text, drain=5) as gateway:
         addresses = {name: each.address.rpartition("//")[2] for name, each in gateway.state.listeners.items()}
         async with (
             AsyncClient(f"v2-grpc://{addresses['grpc']}") as grpc,
@@ -46,8 +42,6 @@ async def log_calls(place: str, settings: str, rows: np.ndarray[Any, Any]) -> No
                 await grpc.infer("posterior", theta=row[None])
             for row in rows[half:]:
                 await umbridge.infer("posterior", row)
-    finally:
-        await gateway.drain(5)
 
 
 def drifting() -> np.ndarray[Any, Any]:
@@ -58,9 +52,8 @@ def drifting() -> np.ndarray[Any, Any]:
 
 
 def read(events: list[dict[str, Any]], reference: int = 0) -> dict[str, Any]:
-    found = run_client("cloudevents", "drift_detector", events, {"reference": reference})
-    assert isinstance(found, dict)
-    return found
+    found: Any = run_client("cloudevents", "drift_detector", events, {"reference": reference})
+    return dict(found)
 
 
 async def test_a_detector_finds_the_drift_between_clients_of_two_protocols(tmp_path: Path) -> None:
@@ -94,6 +87,5 @@ async def test_a_detector_notices_what_is_left_out(tmp_path: Path) -> None:
     await log_calls(str(tmp_path / "log"), "hide: [logdensity]", drifting()[:2])
     events = read([{"line": line} for line in (tmp_path / "log").read_text().splitlines()])["events"]
     replies = [each for each in events if each["attributes"]["type"].endswith("response")]
-    assert [(each["tensors"], each["attributes"]["complete"]) for each in replies] == [
-        ({"logdensity": None}, "False")
-    ] * 2
+    shown = [(each["tensors"], each["attributes"]["complete"]) for each in replies]
+    assert shown == [({"logdensity": None}, "False")] * 2

@@ -1,10 +1,9 @@
-"""The real clients against the real servers, without a gateway: the baseline, and the proof of the plumbing."""
+"""The real clients against the real servers, without a gateway: habits that the other tests build on. What a gateway
+in front of the same servers is asked as well is not repeated here."""
 
 from __future__ import annotations
 
-import base64
 import math
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +14,7 @@ from tests.interop.real_clients import (
     SAMPLES,
     Step,
     doubles,
-    elements,
     infer,
-    operations,
     packed,
     raw_of,
     tensor,
@@ -27,8 +24,6 @@ from tests.interop.real_clients import (
 from tests.interop.servers.functions import POSTERIOR, Function
 from tests.interop.servers.triton_models.repository import DATATYPES
 from tests.peers.umbridge_cpp import Model, serve
-
-# --- UM-Bridge ---
 
 
 def test_umbridge_lists_and_describes_its_models(umbridge_server: str) -> None:
@@ -49,14 +44,6 @@ def test_umbridge_lists_and_describes_its_models(umbridge_server: str) -> None:
     assert scaled == {"inputs": [5], "outputs": [5]}
 
 
-@pytest.mark.parametrize("model", FUNCTIONS)
-def test_umbridge_operations_are_the_formulas(umbridge_server: str, model: str) -> None:
-    steps = operations(model)
-    results = umbridge(umbridge_server, *(step for step, _expected in steps))
-
-    assert results == [expected for _step, expected in steps]
-
-
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_the_formulas_are_each_others_derivatives(function: Function) -> None:
     """By central differences: the expected values of all other tests come from these formulas."""
@@ -71,19 +58,6 @@ def test_the_formulas_are_each_others_derivatives(function: Function) -> None:
                 for up, down in zip(function.jacobian(above)[row], function.jacobian(below)[row], strict=True)
             ]
             assert [line[column] for line in function.hessian(point)[row]] == pytest.approx(difference, abs=1e-7)
-
-
-def test_umbridge_config_reaches_the_model(umbridge_server: str, tmp_path: Path) -> None:
-    released = tmp_path / "released"
-    released.touch()
-    results = umbridge(
-        umbridge_server,
-        {"op": "evaluate", "model": "scaled", "input": [[1, 2, 3]], "config": {"scale": 2.5, "n": 3}},
-        {"op": "evaluate", "model": "slow", "input": [[4]], "config": {"file": str(released)}},
-        {"op": "evaluate", "model": "slow", "input": [[4]], "config": {"seconds": 0.01}},
-    )
-
-    assert results == [[[2.5, 5.0, 7.5]], [[8]], [[8]]]
 
 
 def test_umbridge_errors_are_those_of_the_package(umbridge_server: str) -> None:
@@ -133,32 +107,16 @@ def test_the_umbridge_client_accepts_the_cpp_habits() -> None:
     assert server.connections == len(server.requests)  # this client opens a connection for each call
 
 
-# --- Triton ---
+AS_JSON: Step = {"binary_input": False, "binary_output": False, "outputs": ["OUTPUT0"]}
 
 
-NOT_IN_JSON = {"FP16", "BF16"}
-
-
-@pytest.mark.parametrize("kind", ["sync", "aio"])
-def test_triton_returns_every_datatype_in_binary(triton: Triton, kind: str) -> None:
-    assert set(SAMPLES) == set(DATATYPES)
-    steps = [infer(f"identity_{name}", tensor("INPUT0", name, [2], raw)) for name, raw in SAMPLES.items()]
-    results = tritonclient(triton.http, kind, *steps)
-
-    assert dict(zip(SAMPLES, map(raw_of, results), strict=True)) == SAMPLES
-    assert all(result["outputs"][0]["binary"] for result in results)
-
-
-@pytest.mark.parametrize("kind", ["sync", "aio"])
 def test_triton_returns_in_json_what_json_can_hold(triton: Triton, kind: str) -> None:
-    names = [name for name in SAMPLES if name not in NOT_IN_JSON]
-    as_json: Step = {"binary_input": False, "binary_output": False, "outputs": ["OUTPUT0"]}
-    steps = [infer(f"identity_{name}", tensor("INPUT0", name, [2], SAMPLES[name]), **as_json) for name in names]
+    assert set(SAMPLES) == set(DATATYPES)
+    samples = {name: raw for name, raw in SAMPLES.items() if name not in ("FP16", "BF16")}
+    steps = [infer(f"identity_{name}", tensor("INPUT0", name, [2], raw), **AS_JSON) for name, raw in samples.items()]
     results = tritonclient(triton.http, kind, *steps)
 
-    assert {name: raw_of(result) for name, result in zip(names, results, strict=True)} == {
-        name: SAMPLES[name] for name in names
-    }
+    assert dict(zip(samples, map(raw_of, results), strict=True)) == samples
     assert not any(result["outputs"][0]["binary"] for result in results)
 
 
@@ -176,8 +134,7 @@ def test_triton_refuses_half_floats_in_json(triton: Triton) -> None:
 
 def test_triton_writes_nan_literals_which_its_client_reads(triton: Triton) -> None:
     raw = packed("d", math.inf, -math.inf)
-    as_json: Step = {"binary_input": False, "binary_output": False, "outputs": ["OUTPUT0"]}
-    (result,) = tritonclient(triton.http, "sync", infer("identity_FP64", tensor("INPUT0", "FP64", [2], raw), **as_json))
+    (result,) = tritonclient(triton.http, "sync", infer("identity_FP64", tensor("INPUT0", "FP64", [2], raw), **AS_JSON))
 
     assert raw_of(result) == raw
 
@@ -218,76 +175,3 @@ def test_triton_refuses_an_index_of_another_rank_than_published(triton: Triton) 
 
     assert result["error"]["status"] == "400"
     assert "Expected [-1,1], got [1]" in result["error"]["message"]
-
-
-def test_triton_other_models(triton: Triton) -> None:
-    single, batched, added, upper, matrix, empty = tritonclient(
-        triton.http,
-        "aio",
-        infer("single", tensor("x", "FP32", [1, 3], packed("f", 1, 2, 3))),
-        infer("batched", tensor("x", "FP32", [2, 3], packed("f", *range(6))), response_compression="gzip"),
-        infer("add_sub", *(tensor(f"INPUT{number}", "INT32", [2], packed("i", 5, number)) for number in (0, 1))),
-        infer("upper", tensor("INPUT0", "BYTES", [2], elements(b"ab", b"\xffc")), request_compression="deflate"),
-        infer("matrix", doubles("x", [1, 2, 3], *range(6))),
-        infer("posterior", doubles("theta", [0, 2])),
-    )
-
-    assert raw_of(single) == packed("f", 2, 4, 6)
-    assert raw_of(batched) == packed("f", 0, 2, 4, 6, 8, 10)
-    assert [base64.b64decode(output["raw"]) for output in added["outputs"]] == [packed("i", 10, 1), packed("i", 0, -1)]
-    assert raw_of(upper) == elements(b"AB", b"\xffC")
-    assert (matrix["outputs"][0]["shape"], raw_of(matrix)) == ([1, 3, 2], packed("d", 0, 3, 1, 4, 2, 5))
-    assert (empty["outputs"][0]["shape"], raw_of(empty)) == ([0, 1], b"")
-
-
-@pytest.mark.parametrize("kind", ["sync", "aio"])
-def test_triton_describes_itself(triton: Triton, kind: str) -> None:
-    live, ready, server, index, known, unknown, metadata, config = tritonclient(
-        triton.http,
-        kind,
-        {"op": "live"},
-        {"op": "ready"},
-        {"op": "server_metadata"},
-        {"op": "index"},
-        {"op": "model_ready", "model": "versioned", "version": "2"},
-        {"op": "model_ready", "model": "nobody"},
-        {"op": "metadata", "model": "batched"},
-        {"op": "config", "model": "batched"},
-    )
-
-    assert (live, ready, known, unknown) == (True, True, True, False)
-    assert server["version"] == "2.51.0"
-    assert {entry["state"] for entry in index} == {"READY"}
-    assert metadata["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}]
-    assert (config["max_batch_size"], config["input"][0]["dims"]) == (8, [3])
-
-
-def test_triton_versions(triton: Triton) -> None:
-    data = tensor("x", "INT32", [1], packed("i", 0))
-    latest, first, absent, echo = tritonclient(
-        triton.http,
-        "sync",
-        infer("versioned", data),
-        infer("versioned", data, version="1"),
-        infer("versioned", data, version="3"),
-        infer("versioned", data, id="request-7", parameters={"anything": "goes"}),
-    )
-
-    assert (raw_of(latest), latest["response"]["model_version"]) == (packed("i", 2), "2")
-    assert (raw_of(first), first["response"]["model_version"]) == (packed("i", 1), "1")
-    assert absent["error"]["status"] == "404"
-    assert echo["response"]["id"] == "request-7"
-
-
-def test_triton_errors(triton: Triton) -> None:
-    steps = [infer("fail", tensor("code", "INT32", [1], packed("i", code))) for code in range(10)]
-    fine, *failures, crash = tritonclient(triton.http, "sync", *steps)
-    (unknown,) = tritonclient(triton.http, "sync", infer("nobody", doubles("x", [1], 1)))
-
-    assert raw_of(fine) == packed("i", 0)
-    statuses = [int(failure["error"]["status"]) for failure in failures]
-    assert statuses == [400, 500, 404, 400, 503, 501, 400, 400]
-    assert [failure["error"]["message"] for failure in failures] == [f"refused with code {n}" for n in range(1, 9)]
-    assert crash["error"]["status"] == "500"
-    assert "RuntimeError: crashed with code 9" in crash["error"]["message"]
-    assert unknown["error"]["status"] == "404"

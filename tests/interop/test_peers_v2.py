@@ -1,17 +1,15 @@
-"""tritonclient, over HTTP and gRPC, against the real MLServer, KServe and Triton, without a gateway: the baseline, and
-what a gateway has to bridge."""
+"""tritonclient, over HTTP and gRPC, against the real MLServer, KServe and Triton, without a gateway: their habits,
+which a gateway has to bridge."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from http.client import HTTPConnection
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.interop.processes import Triton, eventually
+from tests.interop.exchanges import call
+from tests.interop.processes import Triton, V2Server
 from tests.interop.real_clients import (
     SAMPLES,
     Step,
@@ -27,16 +25,11 @@ from tests.interop.real_clients import (
     tritonclient,
     tritonclient_grpc,
 )
-from tests.interop.servers.functions import POSTERIOR
-from tests.interop.servers.v2_models import DATATYPES, TABLE
-from tests.interop.v2_servers import V2Server
-from tests.limits import GENEROUS
+from tests.interop.servers.v2_models import TABLE
 
 SERVERS = ("mlserver", "kserve")
-JSON = {"Content-Type": "application/json"}
 POINT = doubles("x", [1, 3], 1, 2.5, -3)
 AS_JSON: Step = {"binary_input": False, "binary_output": False}
-FILE = "file"
 
 Ask = Callable[..., list[Any]]
 
@@ -57,49 +50,11 @@ def ask(request: pytest.FixtureRequest, server: V2Server) -> Ask:
     return lambda *steps: tritonclient(server.http, kind, *steps)
 
 
-def call(address: str, path: str, body: object = None) -> tuple[int, dict[str, str], Any]:
-    """A plain JSON request, as curl sends it; status, headers and the reply's JSON, or its text."""
-    connection = HTTPConnection(address, timeout=GENEROUS)
-    try:
-        connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body), JSON)
-        reply = connection.getresponse()
-        text = reply.read().decode()
-        headers = {name.lower(): value for name, value in reply.getheaders()}
-        return reply.status, headers, json.loads(text) if headers.get("content-type") == "application/json" else text
-    finally:
-        connection.close()
-
-
-# --- both ---
-
-
-def test_they_are_live_and_ready(ask: Ask) -> None:
-    assert ask({"op": "live"}, {"op": "ready"}, {"op": "model_ready", "model": "double"}) == [True, True, True]
-
-
 def test_they_tell_their_names_which_are_their_flavours(mlserver: V2Server, kserve: V2Server, triton: Triton) -> None:
     asked = [call(address, "/v2")[2] for address in (mlserver.http, kserve.http, triton.http)]
 
     assert [told["name"] for told in asked] == ["mlserver", "kserve", "triton"]
     assert ["binary_tensor_data" in told["extensions"] for told in asked] == [False, False, True]
-
-
-def test_metadata_is_that_of_the_table(ask: Ask) -> None:
-    (metadata,) = ask({"op": "metadata", "model": "double"})
-
-    ports = [{**port, "shape": list(map(int, port["shape"]))} for port in (*metadata["inputs"], *metadata["outputs"])]
-    assert ports == [
-        {"name": "x", "datatype": "FP64", "shape": [-1, 3]},
-        {"name": "y", "datatype": "FP64", "shape": [-1, 3]},
-    ]
-
-
-@pytest.mark.parametrize("kind", ["sync", "aio"])
-def test_every_datatype_over_grpc(server: V2Server, kind: str) -> None:
-    steps = [infer(f"identity_{name}", tensor("INPUT0", name, [2], SAMPLES[name])) for name in DATATYPES]
-    results = tritonclient_grpc(server.grpc, kind, *steps)
-
-    assert dict(zip(DATATYPES, map(raw_of, results), strict=True)) == {name: SAMPLES[name] for name in DATATYPES}
 
 
 def test_neither_has_bf16(server: V2Server) -> None:
@@ -111,14 +66,27 @@ def test_neither_has_bf16(server: V2Server) -> None:
     assert status_of(over_http) in ("422", "400")
 
 
-def test_posterior_over_grpc_is_the_formula(server: V2Server) -> None:
-    (result,) = tritonclient_grpc(server.grpc, "sync", infer("posterior", doubles("theta", [1, 2], 0.5, -1.5)))
-
-    assert raw_of(result) == packed("d", *POSTERIOR.evaluate([[0.5, -1.5]])[0])
-
-
 def test_no_server_has_a_model_config(ask: Ask) -> None:
     assert status_of(ask({"op": "config", "model": "double"})[0]) in ("404", "UNIMPLEMENTED", "None")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "form", "status"),
+    [
+        ("mlserver", "sync", {}, "422"),
+        ("mlserver", "sync", AS_JSON, "OK"),
+        ("mlserver", "aio", AS_JSON, "422"),
+        ("kserve", "sync", AS_JSON, "400"),
+    ],
+    ids=["binary", "JSON without a Content-Type", "JSON as application/octet-stream", "KServe, without a Content-Type"],
+)
+def test_forms_of_tritonclient(request: pytest.FixtureRequest, name: str, kind: str, form: Step, status: str) -> None:
+    """MLServer reads no binary tensors. Of JSON it takes what has no Content-Type, and KServe does not."""
+    (result,) = tritonclient(request.getfixturevalue(name).http, kind, infer("double", POINT, **form, outputs=["y"]))
+
+    assert status_of(result) == status
+    if status == "OK":
+        assert raw_of(result) == packed("d", 2, 5, -6)
 
 
 def infer_document(name: str, datatype: str, shape: list[int], data: list[object], **members: object) -> object:
@@ -185,27 +153,6 @@ def test_errors_over_http(request: pytest.FixtureRequest, name: str, expected: d
     assert crash == ("Internal Server Error" if name == "mlserver" else {"error": "RuntimeError : refused with code 9"})
 
 
-# --- MLServer ---
-
-
-def test_mlserver_reads_no_binary_tensors(mlserver: V2Server) -> None:
-    (result,) = tritonclient(mlserver.http, "sync", infer("double", POINT))
-
-    assert status_of(result) == "422"
-
-
-def test_mlserver_takes_json_without_a_content_type(mlserver: V2Server) -> None:
-    (result,) = tritonclient(mlserver.http, "sync", infer("double", POINT, **AS_JSON, outputs=["y"]))
-
-    assert raw_of(result) == packed("d", 2, 5, -6)
-
-
-def test_mlserver_refuses_the_content_type_of_the_asyncio_client(mlserver: V2Server) -> None:
-    (result,) = tritonclient(mlserver.http, "aio", infer("double", POINT, **AS_JSON, outputs=["y"]))
-
-    assert status_of(result) == "422"
-
-
 def test_mlserver_makes_an_id_for_who_gives_none(mlserver: V2Server) -> None:
     _, _, told = call(mlserver.http, "/v2/models/double/infer", infer_document("x", "FP64", [1, 3], [1, 2, 3]))
 
@@ -229,25 +176,11 @@ def test_mlserver_tells_its_models(mlserver: V2Server) -> None:
     assert ({each["name"] for each in over_grpc["models"]}, states) == (names, {"State.READY"})
 
 
-@pytest.mark.parametrize("kind", ["sync", "aio"])
 def test_mlserver_streams_are_no_streams_of_triton(mlserver: V2Server, kind: str) -> None:
     """Its plain ModelInferResponse is read as a ModelStreamInferResponse, and the model's name as the error."""
     (responses,) = tritonclient_grpc(mlserver.grpc, kind, stream(infer("repeat", number("n", 3))))
 
     assert [response["error"]["message"] for response in responses] == ["repeat"] * 3
-
-
-# --- KServe ---
-
-
-@pytest.mark.parametrize("kind", ["sync", "aio"])
-def test_kserve_returns_every_datatype_in_binary(kserve: V2Server, kind: str) -> None:
-    """Also where the model gives no id, which in JSON is a 500."""
-    steps = [infer(f"identity_{name}", tensor("INPUT0", name, [2], SAMPLES[name])) for name in DATATYPES]
-    results = tritonclient(kserve.http, kind, *steps)
-
-    assert dict(zip(DATATYPES, map(raw_of, results), strict=True)) == {name: SAMPLES[name] for name in DATATYPES}
-    assert all(result["outputs"][0]["binary"] for result in results)
 
 
 def test_kserve_reads_binary_strings_as_text(kserve: V2Server) -> None:
@@ -257,12 +190,6 @@ def test_kserve_reads_binary_strings_as_text(kserve: V2Server) -> None:
 
     assert status_of(over_http) == "500"
     assert raw_of(over_grpc) == elements(b"\xff")
-
-
-def test_kserve_needs_a_content_type_for_json(kserve: V2Server) -> None:
-    (result,) = tritonclient(kserve.http, "sync", infer("double", POINT, **AS_JSON, outputs=["y"]))
-
-    assert status_of(result) == "400"
 
 
 def test_kserve_needs_an_id_for_json(kserve: V2Server) -> None:
@@ -292,22 +219,10 @@ def test_kserve_has_no_index_and_no_streams(kserve: V2Server) -> None:
     assert call(kserve.http, "/v2/repository/index", {})[0] == 404
 
 
-# --- Triton over gRPC ---
-
-
-@pytest.mark.parametrize("kind", ["sync", "aio"])
-def test_triton_returns_every_datatype_over_grpc(triton: Triton, kind: str) -> None:
-    steps = [infer(f"identity_{name}", tensor("INPUT0", name, [2], raw)) for name, raw in SAMPLES.items()]
-    results = tritonclient_grpc(triton.grpc, kind, *steps)
-
-    assert dict(zip(SAMPLES, map(raw_of, results), strict=True)) == SAMPLES
-
-
 def final_of(response: Any) -> bool:
     return bool(response["response"]["parameters"]["triton_final_response"].get("bool_param"))
 
 
-@pytest.mark.parametrize("kind", ["sync", "aio"])
 def test_triton_streams(triton: Triton, kind: str) -> None:
     decoupled, unary, failing = tritonclient_grpc(
         triton.grpc,
@@ -338,13 +253,3 @@ def test_triton_refuses_a_decoupled_model_outside_a_stream(triton: Triton) -> No
     (over_http,) = tritonclient(triton.http, "sync", infer("repeat", number("n", 1)))
 
     assert (status_of(over_grpc), status_of(over_http)) == ("UNIMPLEMENTED", "501")
-
-
-# Over HTTP there is no such test: Triton 2.51 does not look at the connection of a request that it computes.
-def test_triton_is_told_that_a_grpc_client_has_cancelled(triton: Triton, tmp_path: Path) -> None:
-    file = tmp_path / FILE
-    name = tensor("file", "BYTES", [1], elements(str(file).encode()))
-    (result,) = tritonclient_grpc(triton.grpc, "sync", infer("cancellable", name, client_timeout=2))
-
-    assert status_of(result) == "DEADLINE_EXCEEDED"
-    assert eventually(lambda: file.exists() and file.read_text() == "cancelled", seconds=60)

@@ -10,9 +10,8 @@ from gateway.assembly.registry import protocols
 from gateway.tools.probing.asking import ServerAccess
 from gateway.tools.probing.probe import Probed, probe
 from tests.interop.kubemo_server import start_kubemo
-from tests.interop.processes import Triton
+from tests.interop.processes import Triton, V2Server
 from tests.interop.tensorflow_serving import TensorFlowServing
-from tests.interop.v2_servers import V2Server
 
 
 async def probed(address: str) -> Probed:
@@ -50,9 +49,6 @@ async def test_umbridge(umbridge_server: str) -> None:
 
 @pytest.mark.parametrize("unix", [False, True])
 async def test_kubemo(unix: bool, tmp_path: Path) -> None:
-    server = start_kubemo(tmp_path / "kubemo", unix=unix)
-    try:
-        found = await probed(server.url if unix else server.url.removeprefix("tcp://"))
-    finally:
-        server.stop()
+    with start_kubemo(tmp_path / "kubemo", unix=unix) as server:
+        found = await probed(server.url if unix else server.address)
     assert [each.protocol for each in found.spoken] == ["mip"]

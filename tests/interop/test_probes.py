@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.runtime.app import Gateway
 from tests.interop.kubemo_server import start_kubemo
 from tests.interop.processes import start_umbridge
+from tests.limits import until
 from tests.paused_server import ask, http, port_of
+from tests.running_gateway import running_gateway
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [umbridge, v2-rest]}]
@@ -47,12 +47,10 @@ BUSY = 1.0
 @pytest.fixture(params=["umbridge", "mip over tcp", "mip over unix"])
 def config(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     is_umbridge = request.param == "umbridge"
-    server = start_umbridge(tmp_path) if is_umbridge else start_kubemo(tmp_path, unix=request.param.endswith("unix"))
-    try:
+    unix = request.param.endswith("unix")
+    with start_umbridge(tmp_path) if is_umbridge else start_kubemo(tmp_path, unix=unix) as server:
         text = CONFIG.replace("URL", server.url).replace("PROTOCOL", request.param.split()[0])
         yield text + (UMBRIDGE if is_umbridge else MIP)
-    finally:
-        server.stop()
 
 
 async def evaluated(gateway: Gateway, number: float) -> list[list[float]]:
@@ -80,18 +78,12 @@ async def _post(gateway: Gateway, path: str, document: dict[str, Any]) -> dict[s
 async def test_a_server_of_one_call_is_probed_between_its_calls_and_never_taken_for_dead(
     config: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gateway = Gateway(loads(config, "test.yaml", catalog(), {}))
-    await gateway.start()
-    (endpoint,) = gateway.state.assembly.endpoints.values()
-    try:
-        async with asyncio.timeout(60):
-            while endpoint.health.state.value != "up":  # noqa: ASYNC110 - probes find it so
-                await asyncio.sleep(0)
-            found = await asyncio.gather(*(evaluated(gateway, number) for number in range(CALLS)))
-            assert found == [[[2 * number]] for number in range(CALLS)]
-            protocol = gateway.state.config.backends["lab"].protocol
-            reply = await busy(gateway, protocol)
-            assert reply["output"] == [[2]] if protocol == "umbridge" else reply["outputs"][0]["data"] == [2]
-    finally:
-        await gateway.drain(0)
+    async with running_gateway(config) as gateway:
+        (endpoint,) = gateway.state.assembly.endpoints.values()
+        await until(lambda: endpoint.health.state.value == "up", pause=0)  # probes find it so
+        found = await asyncio.gather(*(evaluated(gateway, number) for number in range(CALLS)))
+        assert found == [[[2 * number]] for number in range(CALLS)]
+        protocol = gateway.state.config.backends["lab"].protocol
+        reply = await busy(gateway, protocol)
+        assert reply["output"] == [[2]] if protocol == "umbridge" else reply["outputs"][0]["data"] == [2]
     assert [each.getMessage() for each in caplog.records if "is down" in each.getMessage()] == []

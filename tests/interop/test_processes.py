@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.interop import processes
-from tests.interop.processes import Gateway, Process, ProcessError, UmbridgeServer, free_port
+from tests.interop.processes import Process, ProcessError, free_port
 
 
 def python(code: str, folder: Path) -> Process:
@@ -44,11 +43,12 @@ def test_stopping_ends_what_the_process_started(tmp_path: Path) -> None:
     assert processes.members(process.pid) == []
 
 
-def test_a_server_ends_when_told(own_umbridge: UmbridgeServer) -> None:
-    assert own_umbridge.stop() == 0
-    assert own_umbridge.stop() == 0
-    assert processes.members(own_umbridge.process.pid) == []
-    assert not processes.answers(f"{own_umbridge.url}/Info")
+def test_a_server_ends_when_told(tmp_path: Path) -> None:
+    with processes.start_umbridge(tmp_path) as server:
+        assert server.stop() == 0
+        assert server.stop() == 0
+    assert processes.members(server.process.pid) == []
+    assert not processes.answers(f"{server.url}/Info")
 
 
 def fake_gateway(folder: Path, code: str) -> Path:
@@ -59,25 +59,20 @@ def fake_gateway(folder: Path, code: str) -> Path:
     return folder
 
 
-def test_a_gateway_is_started_once_it_says_that_it_is_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_gateway: Callable[[str], Gateway]
-) -> None:
+def test_a_gateway_is_started_once_it_says_that_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import sys, time; print('not ready'); print('ready', sys.argv[1:3]); time.sleep(60)"
     monkeypatch.setattr(processes, "ROOT", fake_gateway(tmp_path, code))
-    gateway = start_gateway("listeners: []")
+    with processes.start_gateway("listeners: []", tmp_path / "running") as gateway:
+        assert gateway.output() == "not ready\nready ['serve', '--config']\n"
+        assert gateway.config.read_text() == "listeners: []"
+        assert gateway.stop() == -signal.SIGTERM
 
-    assert gateway.output() == "not ready\nready ['serve', '--config']\n"
-    assert gateway.config.read_text() == "listeners: []"
-    assert gateway.stop() == -signal.SIGTERM
 
-
-def test_a_gateway_that_refuses_its_configuration_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_gateway: Callable[[str], Gateway]
-) -> None:
+def test_a_gateway_that_refuses_its_configuration_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "ROOT", fake_gateway(tmp_path, "raise SystemExit('gateway.yaml:1:1: no')"))
 
     with pytest.raises(ProcessError, match=r"(?s)ended with status 1 .*gateway\.yaml:1:1: no"):
-        start_gateway("listeners: []")
+        processes.start_gateway("listeners: []", tmp_path / "running")
 
 
 def test_ports_are_never_given_twice() -> None:

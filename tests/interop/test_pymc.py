@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.documents.pages import ROOT, blocks_of
-from tests.interop.exchanges import gateway
-from tests.interop.processes import Triton, free_port
+from tests.interop.exchanges import Listen
+from tests.interop.processes import Triton
 from tests.peers.build import python_of
 
 PAGE = ROOT / "docs/tutorials/sample-a-model.md"
 METROPOLIS, PYMC = [block.text for block in blocks_of(PAGE) if block.language == "python"]
 CONFIG = """
-listeners: [{{name: science, bind: "127.0.0.1:{port}", protocols: [umbridge]}}]
+listeners: [{{name: science, bind: "127.0.0.1:{science}", protocols: [umbridge]}}]
 backends: {{triton: {{protocol: v2-grpc, endpoints: ["{triton}"], policies: [{{timeout: {{seconds: 60}}}}]}}}}
 routes: [{{match: {{model: "*"}}, backend: triton}}]
 """
 
 
 @pytest.fixture(scope="module")
-def url(triton: Triton, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    port = free_port()
-    with gateway(CONFIG.format(port=port, triton=triton.grpc), tmp_path_factory.mktemp("gateway")):
-        yield f"http://127.0.0.1:{port}"
+def url(listen: Listen, triton: Triton) -> str:
+    return f"http://{listen(CONFIG, triton=triton.grpc)['science']}"
 
 
 def draws_of(program: str, url: str, folder: Path) -> str:

@@ -19,7 +19,7 @@ import pytest
 from tests.interop import json_servers
 from tests.interop.client_scripts import run_client
 from tests.interop.exchanges import exchange, gateway
-from tests.interop.processes import eventually, free_port
+from tests.interop.processes import Server, eventually, free_port
 from tests.limits import GENEROUS
 from tests.peers.recordings import Reply, asked, recorded
 
@@ -30,7 +30,7 @@ class Recorded:
 
     form: str
     file: str
-    start: Callable[[Path], json_servers.JsonServer]
+    start: Callable[[Path], Server]
     model: str = "m"
     rows: tuple[list[float], ...] | list[float] = ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
 
@@ -61,29 +61,24 @@ class Site:
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     server = SERVERS[request.param]
     folder = tmp_path_factory.mktemp(request.param)
-    running = server.start(folder)
-    try:
-        form, v2 = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
-        found = Site(server, running.url, form, v2, folder / "gateway.yaml")
-        found.config.write_text(json.dumps(_config(found)))
-        with gateway(found.config.read_text(), tmp_path_factory.mktemp("gateway")):
-            yield found
-    finally:
-        running.stop()
+    form, v2 = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    with server.start(folder) as running:
+        config = json.dumps(_config(server, running.url, form, v2))
+        with gateway(config, tmp_path_factory.mktemp("gateway")) as started:
+            yield Site(server, running.url, form, v2, started.config)
 
 
-def _config(site: Site) -> dict[str, Any]:
-    server = site.server
+def _config(server: Recorded, own: str, form: str, v2: str) -> dict[str, Any]:
     return {
         "listeners": [
-            {"name": "form", "bind": site.form[7:], "protocols": [f"json:{server.form}"], "model": server.model},
-            {"name": "v2", "bind": site.v2[7:], "protocols": ["v2-rest"]},
+            {"name": "form", "bind": form[7:], "protocols": [f"json:{server.form}"], "model": server.model},
+            {"name": "v2", "bind": v2[7:], "protocols": ["v2-rest"]},
         ],
         "backends": {
             "server": {
                 "protocol": "json",
                 "form": server.form,
-                "endpoints": [site.own],
+                "endpoints": [own],
                 "max_in_flight": 1,
                 "safe": True,
                 "policies": [{"timeout": {"seconds": GENEROUS}}, RETRY],

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 import grpc.aio
 import numpy as np
 import pytest
 
 from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.requests import Request
 from gateway.core.tensors import tensor
-from gateway.runtime.app import Gateway
 from tests.interop.processes import Triton, free_port, start_triton
-from tests.limits import GENEROUS
+from tests.limits import until
+from tests.running_gateway import running_gateway
 
 MODEL = "identity_FP32"
 CONFIG = """
@@ -39,36 +36,29 @@ def tritons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[Tri
         started = []
         for _ in range(2):
             pages = free_port()
-            triton = start_triton(
-                tmp_path_factory.mktemp("triton"),
-                *("--allow-metrics=true", "--metrics-address=127.0.0.1", f"--metrics-port={pages}"),
-                *("--model-control-mode=explicit", f"--load-model={MODEL}"),
-            )
-            stack.callback(triton.stop)
+            options = ["--allow-metrics=true", "--metrics-address=127.0.0.1", f"--metrics-port={pages}"]
+            options += ["--model-control-mode=explicit", f"--load-model={MODEL}"]
+            triton = stack.enter_context(start_triton(tmp_path_factory.mktemp("triton"), *options))
             started.append((triton, f"http://127.0.0.1:{pages}/metrics"))
         yield started
 
 
 async def told(config: str, calls: int) -> list[float | None]:
     """The loads that the status shows after some calls, once every server has told one; None of those that never do."""
-    gateway = Gateway(loads(config, "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
-        async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
-            call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-            for _ in range(calls):
-                await call(BODY)
+    async with (
+        running_gateway(config) as gateway,
+        grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel,
+    ):
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        for _ in range(calls):
+            await call(BODY)
 
-            def found() -> list[float | None]:
-                return [each.load for each in gateway.state.status().backends["lab"].endpoints]
+        def found() -> list[float | None]:
+            return [each.load for each in gateway.state.status().backends["lab"].endpoints]
 
-            with suppress(TimeoutError):
-                async with asyncio.timeout(GENEROUS if "orca" not in config else 0):
-                    while None in found():  # noqa: ASYNC110 - another process tells
-                        await asyncio.sleep(0.01)
-            return found()
-    finally:
-        await gateway.drain(0)
+        if "orca" not in config:
+            await until(lambda: None not in found())
+        return found()
 
 
 def configuration(protocol: str, endpoints: list[dict[str, str]], load: str) -> str:

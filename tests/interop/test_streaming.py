@@ -3,15 +3,14 @@ and streams for clients that want one response."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.interop.exchanges import gateway, post
-from tests.interop.processes import Gateway, Triton, eventually, free_port
+from tests.interop.exchanges import Addresses, Listen, post
+from tests.interop.processes import Gateway, eventually
 from tests.interop.real_clients import (
     doubles,
     elements,
@@ -25,78 +24,23 @@ from tests.interop.real_clients import (
     tritonclient_grpc,
 )
 from tests.interop.servers.functions import POSTERIOR
-from tests.interop.v2_servers import V2Server
 
-CONFIG = """
-listeners:
-  - {{name: triton, bind: "127.0.0.1:{triton}", protocols: [v2-grpc]}}
-  - {{name: mlserver, bind: "127.0.0.1:{mlserver}", protocols: [v2-grpc]}}
-  - {{name: kserve, bind: "127.0.0.1:{kserve}", protocols: [v2-grpc]}}
-  - {{name: umbridge, bind: "127.0.0.1:{umbridge}", protocols: [v2-grpc]}}
-  - {{name: by_rest, bind: "127.0.0.1:{by_rest}", protocols: [v2-grpc]}}
-  - {{name: rest, bind: "127.0.0.1:{rest}", protocols: [v2-rest]}}
-backends:
-  triton: {{protocol: v2-grpc, endpoints: ["{at_triton}"]}}
-  mlserver: {{protocol: v2-grpc, endpoints: ["{at_mlserver}"]}}
-  kserve: {{protocol: v2-grpc, endpoints: ["{at_kserve}"]}}
-  umbridge: {{protocol: umbridge, endpoints: ["{at_umbridge}"]}}
-  by_rest: {{protocol: v2-rest, endpoints: ["{at_by_rest}"]}}
-routes:
-  - match: {{listener: mlserver, model: last}}
+ROUTES = """
+  - {match: {listener: mlserver, model: last}, backend: mlserver, rewrite: {model: repeat}, translate: {stream: last}}
+  - match: {listener: mlserver, model: collect}
     backend: mlserver
-    rewrite: {{model: repeat}}
-    translate: {{stream: last}}
-  - match: {{listener: mlserver, model: collect}}
-    backend: mlserver
-    rewrite: {{model: repeat}}
-    translate: {{stream: collect}}
-  - {{match: {{listener: mlserver}}, backend: mlserver}}
-  - {{match: {{listener: kserve}}, backend: kserve}}
-  - {{match: {{listener: umbridge}}, backend: umbridge}}
-  - {{match: {{listener: by_rest}}, backend: by_rest}}
-  - {{match: {{model: last}}, backend: triton, rewrite: {{model: repeat}}, translate: {{stream: last}}}}
-  - {{match: {{model: collect}}, backend: triton, rewrite: {{model: repeat}}, translate: {{stream: collect}}}}
-  - {{match: {{model: "*"}}, backend: triton}}
+    rewrite: {model: repeat}
+    translate: {stream: collect}
+  - {match: {model: last}, backend: triton, rewrite: {model: repeat}, translate: {stream: last}}
+  - {match: {model: collect}, backend: triton, rewrite: {model: repeat}, translate: {stream: collect}}
 """
-FRONTS = ("triton", "mlserver", "kserve", "umbridge", "by_rest", "rest")
 STREAMING = ("triton", "mlserver")
-KINDS = ("sync", "aio")
 MIB = 2**20
 
-Fronts = Mapping[str, str]
-
 
 @pytest.fixture(scope="module")
-def running(
-    umbridge_server: str,
-    triton: Triton,
-    mlserver: V2Server,
-    kserve: V2Server,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[Gateway, Fronts]]:
-    ports = {name: free_port() for name in FRONTS}
-    config = CONFIG.format(
-        **ports,
-        at_umbridge=umbridge_server,
-        at_triton=triton.grpc,
-        at_mlserver=mlserver.grpc,
-        at_kserve=kserve.grpc,
-        at_by_rest=triton.http,
-    )
-    with gateway(config, tmp_path_factory.mktemp("gateway")) as process:
-        yield process, {name: f"127.0.0.1:{port}" for name, port in ports.items()}
-
-
-@pytest.fixture(scope="module")
-def fronts(running: tuple[Gateway, Fronts]) -> Fronts:
-    """The gateway's address in front of each server."""
-    return running[1]
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
+def fronts(in_front: Listen) -> Addresses:
+    return in_front(ROUTES)
 
 
 def shown(response: Any) -> object:
@@ -122,7 +66,7 @@ COUNTS = {"triton": (3, 0, 1, 2), "mlserver": (3, 1, 2)}
 
 
 @pytest.mark.parametrize("front", STREAMING)
-def test_responses_come_in_order(fronts: Fronts, front: str, kind: str) -> None:
+def test_responses_come_in_order(fronts: Addresses, front: str, kind: str) -> None:
     many, several = tritonclient_grpc(
         fronts[front],
         kind,
@@ -136,7 +80,7 @@ def test_responses_come_in_order(fronts: Fronts, front: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("front", STREAMING)
-def test_the_empty_final_response_comes_once(fronts: Fronts, front: str) -> None:
+def test_the_empty_final_response_comes_once(fronts: Addresses, front: str) -> None:
     """tritonclient's asyncio form takes the option and does nothing with it."""
     counts = COUNTS[front]
     requests = [infer("repeat", number("n", n), id=f"request-{n}", final=True) for n in counts]
@@ -149,7 +93,7 @@ def test_the_empty_final_response_comes_once(fronts: Fronts, front: str) -> None
 
 
 @pytest.mark.parametrize("front", STREAMING)
-def test_an_error_ends_its_request_and_the_stream_goes_on(fronts: Fronts, front: str, kind: str) -> None:
+def test_an_error_ends_its_request_and_the_stream_goes_on(fronts: Addresses, front: str, kind: str) -> None:
     (responses,) = tritonclient_grpc(
         fronts[front],
         kind,
@@ -167,7 +111,7 @@ def test_an_error_ends_its_request_and_the_stream_goes_on(fronts: Fronts, front:
     assert "nobody" in str(seen[4])
 
 
-def test_what_the_gateway_refuses_is_told_inside_the_stream(fronts: Fronts, kind: str) -> None:
+def test_what_the_gateway_refuses_is_told_inside_the_stream(fronts: Addresses, kind: str) -> None:
     cut = tensor("n", "INT32", [1], packed("i", 1))
     (responses,) = tritonclient_grpc(
         fronts["triton"],
@@ -198,7 +142,7 @@ UNARY = {
 
 
 @pytest.mark.parametrize("front", UNARY)
-def test_one_response_to_each_request(fronts: Fronts, front: str, kind: str) -> None:
+def test_one_response_to_each_request(fronts: Addresses, front: str, kind: str) -> None:
     step, expected = UNARY[front]
     (responses,) = tritonclient_grpc(fronts[front], kind, stream({**step, "id": "a"}, {**step, "id": "b"}))
 
@@ -206,7 +150,7 @@ def test_one_response_to_each_request(fronts: Fronts, front: str, kind: str) -> 
 
 
 @pytest.mark.parametrize("front", UNARY)
-def test_one_response_and_the_empty_final_one(fronts: Fronts, front: str) -> None:
+def test_one_response_and_the_empty_final_one(fronts: Addresses, front: str) -> None:
     step, expected = UNARY[front]
     (responses,) = tritonclient_grpc(fronts[front], "sync", stream({**step, "final": True, "id": "a"}))
 
@@ -215,7 +159,7 @@ def test_one_response_and_the_empty_final_one(fronts: Fronts, front: str) -> Non
     assert (last["outputs"], is_final(last), last["response"]["id"]) == ([], True, "a")
 
 
-def test_a_derivative_is_one_response_too(fronts: Fronts, kind: str) -> None:
+def test_a_derivative_is_one_response_too(fronts: Addresses, kind: str) -> None:
     inputs, sens = [[0.5, -1.5]], [2.0]
     tensors = [doubles("input0", [1, 2], *inputs[0]), doubles("sens", [1, 1], *sens)]
     (responses,) = tritonclient_grpc(fronts["umbridge"], kind, stream(infer("posterior.gradient", *tensors)))
@@ -223,7 +167,7 @@ def test_a_derivative_is_one_response_too(fronts: Fronts, kind: str) -> None:
     assert list(map(raw_of, responses)) == [packed("d", *POSTERIOR.gradient(0, 0, inputs, sens))]
 
 
-def test_their_errors_are_told_inside_the_stream(fronts: Fronts, kind: str) -> None:
+def test_their_errors_are_told_inside_the_stream(fronts: Addresses, kind: str) -> None:
     failing, fine = infer("fail", number("code", 1)), infer("fail", number("code", 0))
     (kserve,) = tritonclient_grpc(fronts["kserve"], kind, stream(failing, fine))
     crash = infer("crash", doubles("input0", [1], 1))
@@ -239,7 +183,7 @@ def test_their_errors_are_told_inside_the_stream(fronts: Fronts, kind: str) -> N
 
 
 @pytest.mark.parametrize("front", STREAMING)
-def test_a_unary_client_has_the_stream_as_the_route_says(fronts: Fronts, front: str, kind: str) -> None:
+def test_a_unary_client_has_the_stream_as_the_route_says(fronts: Addresses, front: str, kind: str) -> None:
     three = number("n", 3)
     refused, last, collected, failed = tritonclient_grpc(
         fronts[front],
@@ -256,7 +200,7 @@ def test_a_unary_client_has_the_stream_as_the_route_says(fronts: Fronts, front: 
     assert "refused after 2 responses" in failed["error"]["message"]
 
 
-def test_a_rest_client_has_it_so_too(fronts: Fronts) -> None:
+def test_a_rest_client_has_it_so_too(fronts: Addresses) -> None:
     given = {"name": "n", "datatype": "INT32", "shape": [1], "data": [3]}
     answers = {
         model: post(f"http://{fronts['rest']}", f"/v2/models/{model}/infer", inputs=[given])
@@ -268,25 +212,22 @@ def test_a_rest_client_has_it_so_too(fronts: Fronts) -> None:
     assert [answers[model][1]["outputs"][0]["data"] for model in ("last", "collect")] == [[2], [0, 1, 2]]
 
 
-def test_a_stream_without_responses_is_no_response(fronts: Fronts, kind: str) -> None:
+def test_a_stream_without_responses_is_no_response(fronts: Addresses, kind: str) -> None:
     results = tritonclient_grpc(fronts["triton"], kind, *(infer(name, number("n", 0)) for name in ("last", "collect")))
 
     assert [status_of(result) for result in results] == ["INTERNAL"] * 2
     assert all("ended without a response" in result["error"]["message"] for result in results)
 
 
-# --- back-pressure ---
-
 RESPONSES = 200
 """Of 1 MiB each. Sockets and gRPC's own windows held up to 72 of them on the way."""
 
 
-def test_a_client_that_stops_reading_stops_the_model(running: tuple[Gateway, Fronts], tmp_path: Path) -> None:
+def test_a_client_that_stops_reading_stops_the_model(fronts: Addresses, tmp_path: Path) -> None:
     """Nobody keeps what it does not read: neither the gateway, nor the model, which is not asked for more."""
-    process, fronts = running
     made, go = tmp_path / "made", tmp_path / "go"
     flood = infer("flood", number("n", RESPONSES), tensor("file", "BYTES", [1], elements(str(made).encode())))
-    before = peak(process)
+    before = peak(fronts.gateway)
     with ThreadPoolExecutor() as pool:
         client = pool.submit(tritonclient_grpc, fronts["mlserver"], "sync", stream(flood, stall=str(go)))
         try:
@@ -294,7 +235,7 @@ def test_a_client_that_stops_reading_stops_the_model(running: tuple[Gateway, Fro
             # Each of these goes the same ways; before the last is answered the model could have made all responses.
             others = [infer("double", doubles("x", [1, 3], 1, 2, 3))] * 150
             assert len(tritonclient_grpc(fronts["mlserver"], "sync", *others)) == len(others)
-            stalled, grown = int(made.read_text()), peak(process) - before
+            stalled, grown = int(made.read_text()), peak(fronts.gateway) - before
         finally:
             go.touch()
         (responses,) = client.result()
@@ -304,8 +245,8 @@ def test_a_client_that_stops_reading_stops_the_model(running: tuple[Gateway, Fro
     assert [raw_of(each) for each in responses] == [elements(bytes([at]) * MIB) for at in range(RESPONSES)]
 
 
-def peak(process: Gateway) -> int:
+def peak(gateway: Gateway) -> int:
     """The most memory that the gateway ever had, in bytes."""
-    status = Path(f"/proc/{process.process.pid}/status").read_text()
+    status = Path(f"/proc/{gateway.process.pid}/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024

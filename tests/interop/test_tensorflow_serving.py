@@ -5,8 +5,6 @@ The same steps go to the server itself and through the gateway: what the client 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -23,8 +21,7 @@ from gateway.core.messages import Message
 from gateway.core.protocol import ListenerSettings
 from gateway.core.requests import Response, Translate
 from gateway.core.tensors import Tensor
-from tests.interop.exchanges import exchange, gateway
-from tests.interop.processes import free_port
+from tests.interop.exchanges import Listen, post
 from tests.interop.tensorflow_serving import TensorFlowServing, array, asked
 
 TFS = protocols()["tfs-grpc"]
@@ -58,11 +55,9 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tensorflow_server: TensorFlowServing, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    ports = {"tensorflow": free_port(), "http": free_port(), "v2": free_port()}
-    config = CONFIG.format(**ports, server=tensorflow_server.address)
-    with gateway(config, tmp_path_factory.mktemp("gateway")):
-        yield Site(f"127.0.0.1:{ports['tensorflow']}", f"127.0.0.1:{ports['http']}", tensorflow_server)
+def site(listen: Listen, tensorflow_server: TensorFlowServing) -> Site:
+    fronts = listen(CONFIG, server=tensorflow_server.address)
+    return Site(fronts["tensorflow"], fronts["http"], tensorflow_server)
 
 
 def predict(model: str, inputs: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -209,7 +204,7 @@ def test_health_by_the_names_that_the_server_has(site: Site) -> None:
 
 def test_a_client_of_v2_reaches_every_method(site: Site) -> None:
     def infer(model: str, **body: Any) -> Any:
-        return exchange(f"http://{site.http}", "POST", f"/v2/models/{model}/infer", json.dumps(body))
+        return post(site.http, f"/v2/models/{model}/infer", **body)
 
     x = {"name": "x", "datatype": "FP32", "shape": [2, 2], "data": [1, 2, 0.5, -4]}
     status, reply = infer("double", inputs=[x], parameters={"signature_name": "triple"})

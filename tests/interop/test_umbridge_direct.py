@@ -11,19 +11,18 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from socketserver import StreamRequestHandler, ThreadingTCPServer
-from threading import Thread
 from typing import Any
 
 import pytest
 
-from tests.interop.exchanges import Answer, exchange, gateway, get, post
-from tests.interop.processes import UmbridgeServer, eventually, free_port, start_umbridge
+from tests.interop.exchanges import Addresses, Answer, Listen, exchange, get, post
+from tests.interop.literal_server import literal_server
+from tests.interop.processes import Server, eventually, start_umbridge
+from tests.interop.rawhttp import posting
 from tests.interop.real_clients import umbridge
-from tests.peers.httplib import read_request
+from tests.paused_server import port_of
 from tests.peers.umbridge_cpp import CppServer, Gate, Model, serve
 
 CONFIG = """
@@ -44,29 +43,12 @@ routes:
   - {{match: {{listener: faulty, model: "*"}}, backend: faulty}}
   - {{match: {{listener: own, model: "*"}}, backend: own}}
 """
-PORTS = ("python", "cpp", "faulty", "own", "admin", "faulty_server", "own_server")
-
-
-@dataclass(frozen=True)
-class Urls:
-    """What listens for the clients of each server; and where a test starts servers of its own."""
-
-    python: str
-    cpp: str
-    faulty: str
-    own: str
-    admin: str
-    faulty_server: int
-    own_server: int
 
 
 @pytest.fixture(scope="module")
-def urls(umbridge_server: str, cpp: CppServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Urls]:
-    ports = {name: free_port() for name in PORTS}
-    config = CONFIG.format(python_server=umbridge_server, cpp_server=cpp.url, **ports)
-    with gateway(config, tmp_path_factory.mktemp("gateway")):
-        listeners = {name: f"http://127.0.0.1:{ports[name]}" for name in PORTS[:5]}
-        yield Urls(**listeners, faulty_server=ports["faulty_server"], own_server=ports["own_server"])
+def urls(listen: Listen, umbridge_server: str, cpp: CppServer) -> Addresses:
+    """What listens for the clients of each server; and where a test starts servers of its own."""
+    return listen(CONFIG, python_server=umbridge_server, cpp_server=cpp.url)
 
 
 # --- A server with the habits of the C++ one; it computes in parallel, so that only the gateway holds calls back ---
@@ -126,11 +108,11 @@ def held(url: str, number: float, model: str = "one", client: str = "127.0.0.1")
     return post(url, "/Evaluate", client=client, name=model, input=[[number]], config={"gate": "closed"})
 
 
-def backend(urls: Urls, name: str) -> Any:
-    return get(urls.admin, "/status")[1]["backends"][name]
+def backend(urls: Addresses, name: str) -> Any:
+    return get(urls["admin"], "/status")[1]["backends"][name]
 
 
-def waiting(urls: Urls, calls: int) -> bool:
+def waiting(urls: Addresses, calls: int) -> bool:
     """Wait until so many calls are in the gateway's queue."""
     return eventually(lambda: backend(urls, "cpp")["waiting"] == calls, seconds=60)
 
@@ -138,8 +120,8 @@ def waiting(urls: Urls, calls: int) -> bool:
 # --- One call at a time ---
 
 
-def test_one_call_is_in_flight_per_server(urls: Urls, threads: ThreadPoolExecutor, gate: Gate) -> None:
-    answers = [threads.submit(held, urls.cpp, number) for number in range(8)]
+def test_one_call_is_in_flight_per_server(urls: Addresses, threads: ThreadPoolExecutor, gate: Gate) -> None:
+    answers = [threads.submit(held, urls["cpp"], number) for number in range(8)]
     assert waiting(urls, 7)
     assert gate.wait_entered(1)
     assert gate.entered == 1
@@ -149,22 +131,22 @@ def test_one_call_is_in_flight_per_server(urls: Urls, threads: ThreadPoolExecuto
     assert gate.peak == 1
 
 
-def test_a_busy_server_still_describes_itself(urls: Urls, threads: ThreadPoolExecutor, gate: Gate) -> None:
-    threads.submit(held, urls.cpp, 1)
+def test_a_busy_server_still_describes_itself(urls: Addresses, threads: ThreadPoolExecutor, gate: Gate) -> None:
+    threads.submit(held, urls["cpp"], 1)
     assert gate.wait_entered(1)
 
-    assert post(urls.cpp, "/InputSizes", name="other", config={"new": 1}) == (200, {"inputSizes": [1]})
-    assert get(urls.cpp, "/Info")[0] == 200
+    assert post(urls["cpp"], "/InputSizes", name="other", config={"new": 1}) == (200, {"inputSizes": [1]})
+    assert get(urls["cpp"], "/Info")[0] == 200
 
 
 @pytest.mark.parametrize("late", [{"model": "other"}, {"client": "127.0.0.2"}], ids=str)
 def test_a_backlog_does_not_hold_up_others(
-    urls: Urls, threads: ThreadPoolExecutor, gate: Gate, late: dict[str, str]
+    urls: Addresses, threads: ThreadPoolExecutor, gate: Gate, late: dict[str, str]
 ) -> None:
     """Who comes last with another model, or from another host, is served after one call of the backlog at most."""
     answers = []
     for number, call in enumerate([{}, {}, {}, {}, late]):
-        answers.append(threads.submit(held, urls.cpp, number, **call))
+        answers.append(threads.submit(held, urls["cpp"], number, **call))
         assert gate.wait_entered(1)  # the first call is in the server, the others in the queue, in their order
         assert waiting(urls, number)
     gate.open()
@@ -174,17 +156,17 @@ def test_a_backlog_does_not_hold_up_others(
 
 
 def test_an_abandoned_call_keeps_its_slot_and_a_queued_one_is_dropped(
-    urls: Urls, threads: ThreadPoolExecutor, gate: Gate
+    urls: Addresses, threads: ThreadPoolExecutor, gate: Gate
 ) -> None:
     """The server computes on although nobody listens any more: another call would wait there, out of sight."""
-    with leaving_client(urls.cpp, 100) as running:
+    with leaving_client(urls["cpp"], 100) as running:
         assert gate.wait_entered(1)
-        with leaving_client(urls.cpp, 200):
+        with leaving_client(urls["cpp"], 200):
             assert waiting(urls, 1)
             running.close()
     assert waiting(urls, 0)  # the gateway has seen the second one go, and the first before it
 
-    answer = threads.submit(held, urls.cpp, 300)
+    answer = threads.submit(held, urls["cpp"], 300)
     assert waiting(urls, 1)
     assert backend(urls, "cpp")["endpoints"][0]["in_flight"] == 1
     assert gate.entered == 1
@@ -196,20 +178,19 @@ def test_an_abandoned_call_keeps_its_slot_and_a_queued_one_is_dropped(
 
 def leaving_client(url: str, number: float) -> socket.socket:
     """A client that has sent its call, and will not wait for the answer."""
-    host, port = url.removeprefix("http://").split(":")
     body = json.dumps({"name": "one", "input": [[number]], "config": {"gate": "closed"}}).encode()
-    connection = socket.create_connection((host, int(port)))
-    connection.sendall(b"POST /Evaluate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+    connection = socket.create_connection(("127.0.0.1", port_of(url)))
+    connection.sendall(posting("/Evaluate", body))
     return connection
 
 
 # --- Habits of servers and clients ---
 
 
-def test_every_call_has_a_connection_of_its_own(urls: Urls, cpp: CppServer, threads: ThreadPoolExecutor) -> None:
+def test_every_call_has_a_connection_of_its_own(urls: Addresses, cpp: CppServer, threads: ThreadPoolExecutor) -> None:
     """Eight idle connections would shut everyone out of the C++ server for five seconds."""
     before = len(cpp.requests)
-    answers = list(threads.map(lambda number: post(urls.cpp, "/Evaluate", name="one", input=[[number]]), range(32)))
+    answers = list(threads.map(lambda number: post(urls["cpp"], "/Evaluate", name="one", input=[[number]]), range(32)))
 
     assert answers == [(200, {"output": [[2.0 * number]]}) for number in range(32)]
     asked = cpp.requests[before:]
@@ -217,36 +198,38 @@ def test_every_call_has_a_connection_of_its_own(urls: Urls, cpp: CppServer, thre
     assert len({request.connection for request in asked}) == len(asked) >= 32
 
 
-def test_an_exception_is_told_as_the_server_words_it(urls: Urls) -> None:
+def test_an_exception_is_told_as_the_server_words_it(urls: Addresses) -> None:
     error = {"type": "ModelError", "message": "the solver did not converge"}
-    answers = [post(urls.cpp, "/Evaluate", name="crash", input=[[1]]) for _ in range(3)]
+    answers = [post(urls["cpp"], "/Evaluate", name="crash", input=[[1]]) for _ in range(3)]
 
     assert answers == [(500, {"error": error})] * 3  # and the server's only slot was free again each time
 
 
-def test_null_is_no_number(urls: Urls) -> None:
+def test_null_is_no_number(urls: Addresses) -> None:
     """It is what the C++ server makes of infinity; the Python client would read a silent None."""
-    status, document = post(urls.cpp, "/Evaluate", name="infinite", input=[[1]])
+    status, document = post(urls["cpp"], "/Evaluate", name="infinite", input=[[1]])
 
     assert (status, document["error"]["type"]) == (500, "InvalidOutput")
     assert "backend 'cpp'" in document["error"]["message"]
     assert "null" in document["error"]["message"]
 
 
-def test_models_of_no_numbers(urls: Urls) -> None:
-    assert post(urls.cpp, "/InputSizes", name="constant") == (200, {"inputSizes": []})
-    assert post(urls.cpp, "/Evaluate", name="constant", input=[]) == (200, {"output": [[7.0]]})
-    assert post(urls.cpp, "/Evaluate", name="empty", input=[[]]) == (200, {"output": [[]]})
-    status, document = post(urls.cpp, "/Evaluate", name="constant", input=[[]])
+def test_models_of_no_numbers(urls: Addresses) -> None:
+    assert post(urls["cpp"], "/InputSizes", name="constant") == (200, {"inputSizes": []})
+    assert post(urls["cpp"], "/Evaluate", name="constant", input=[]) == (200, {"output": [[7.0]]})
+    assert post(urls["cpp"], "/Evaluate", name="empty", input=[[]]) == (200, {"output": [[]]})
+    status, document = post(urls["cpp"], "/Evaluate", name="constant", input=[[]])
     assert (status, document["error"]["type"]) == (400, "InvalidInput")
 
 
-def test_shared_memory_is_never_used(urls: Urls, cpp: CppServer) -> None:
+def test_shared_memory_is_never_used(urls: Addresses, cpp: CppServer) -> None:
     """The probe of a client on the server's machine would succeed, and from then on no number pass the gateway."""
     before = len(cpp.requests)
-    probed = post(urls.cpp, "/TestShMem", tid=0, shmem_name="/umbridge", shmem_num_inputs=1, shmem_size_0=1)
-    (evaluated,) = umbridge(urls.cpp, {"op": "evaluate", "model": "one", "input": [[21]], "use_shmem": True})
-    refused = [post(urls.cpp, f"/{word}ShMem", name="one")[:1] for word in OPERATIONS]
+    probed = post(urls["cpp"], "/TestShMem", tid=0, shmem_name="/umbridge", shmem_num_inputs=1, shmem_size_0=1)
+    (evaluated,) = umbridge(
+        f"http://{urls['cpp']}", {"op": "evaluate", "model": "one", "input": [[21]], "use_shmem": True}
+    )
+    refused = [post(urls["cpp"], f"/{word}ShMem", name="one")[:1] for word in OPERATIONS]
 
     assert probed == (200, {})
     assert evaluated == [[42.0]]
@@ -254,30 +237,30 @@ def test_shared_memory_is_never_used(urls: Urls, cpp: CppServer) -> None:
     assert not [request.target for request in cpp.requests[before:] if "ShMem" in request.target]
 
 
-MALFORMED = [
-    ("POST", "/Evaluate", "", 400, "InvalidInput"),
-    ("POST", "/Evaluate", "{", 400, "InvalidInput"),
-    ("POST", "/Evaluate", "[]", 400, "InvalidInput"),
-    ("POST", "/Evaluate", '{"name": "one"}', 400, "InvalidInput"),
-    ("POST", "/Evaluate", '{"name": "one", "input": [1, "2"]}', 400, "InvalidInput"),
-    ("POST", "/Evaluate", '{"name": "nobody"}', 400, "ModelNotFound"),
-    (
-        "POST",
-        "/Gradient",
-        '{"name": "one", "input": [], "outWrt": "0", "inWrt": 0, "sens": []}',
-        400,
-        "UnsupportedFeature",
-    ),
-    ("POST", "/Gradient", '{"name": "one", "input": [], "outWrt": 0, "sens": []}', 400, "UnsupportedFeature"),
-    ("POST", "/nowhere", "{}", 404, "UnsupportedFeature"),
-    ("GET", "/Evaluate", None, 405, "UnsupportedFeature"),
-    ("PUT", "/Info", "{}", 405, "UnsupportedFeature"),
-]
-
-
-@pytest.mark.parametrize(("method", "path", "body", "status", "kind"), MALFORMED)
-def test_every_error_is_an_object(urls: Urls, method: str, path: str, body: str, status: int, kind: str) -> None:
-    answered, document = exchange(urls.cpp, method, path, body)
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "kind"),
+    [
+        ("POST", "/Evaluate", "", 400, "InvalidInput"),
+        ("POST", "/Evaluate", "{", 400, "InvalidInput"),
+        ("POST", "/Evaluate", "[]", 400, "InvalidInput"),
+        ("POST", "/Evaluate", '{"name": "one"}', 400, "InvalidInput"),
+        ("POST", "/Evaluate", '{"name": "one", "input": [1, "2"]}', 400, "InvalidInput"),
+        ("POST", "/Evaluate", '{"name": "nobody"}', 400, "ModelNotFound"),
+        (
+            "POST",
+            "/Gradient",
+            '{"name": "one", "input": [], "outWrt": "0", "inWrt": 0, "sens": []}',
+            400,
+            "UnsupportedFeature",
+        ),
+        ("POST", "/Gradient", '{"name": "one", "input": [], "outWrt": 0, "sens": []}', 400, "UnsupportedFeature"),
+        ("POST", "/nowhere", "{}", 404, "UnsupportedFeature"),
+        ("GET", "/Evaluate", None, 405, "UnsupportedFeature"),
+        ("PUT", "/Info", "{}", 405, "UnsupportedFeature"),
+    ],
+)
+def test_every_error_is_an_object(urls: Addresses, method: str, path: str, body: str, status: int, kind: str) -> None:
+    answered, document = exchange(urls["cpp"], method, path, body)
 
     assert (answered, document["error"]["type"], list(document)) == (status, kind, ["error"])
     assert document["error"]["message"]
@@ -295,16 +278,16 @@ def server(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def test_info_has_the_version_as_a_number(urls: Urls, server: str) -> None:
-    status, info = get(getattr(urls, server), "/Info")
+def test_info_has_the_version_as_a_number(urls: Addresses, server: str) -> None:
+    status, info = get(urls[server], "/Info")
 
     assert (status, sorted(info)) == (200, ["models", "protocolVersion"])
     assert (type(info["protocolVersion"]), info["protocolVersion"]) == (float, 1.0)
     assert info["models"][0] == FIRST[server][0]
 
 
-def test_answers_have_no_other_properties(urls: Urls, server: str) -> None:
-    url, (model, inputs, outputs) = getattr(urls, server), FIRST[server]
+def test_answers_have_no_other_properties(urls: Addresses, server: str) -> None:
+    url, (model, inputs, outputs) = urls[server], FIRST[server]
     status, info = post(url, "/ModelInfo", name=model)
     assert (status, list(info), sorted(info["support"])) == (200, ["support"], sorted(OPERATIONS))
     assert {type(claimed) for claimed in info["support"].values()} == {bool}
@@ -317,17 +300,19 @@ def test_answers_have_no_other_properties(urls: Urls, server: str) -> None:
     assert (status, list(evaluated), [len(vector) for vector in evaluated["output"]]) == (200, ["output"], outputs)
 
 
-DERIVATIVES: dict[str, tuple[dict[str, Any], int]] = {
-    "/Gradient": ({"outWrt": 0, "inWrt": 0, "sens": [1]}, 2),
-    "/ApplyJacobian": ({"outWrt": 0, "inWrt": 0, "vec": [1, 2]}, 1),
-    "/ApplyHessian": ({"outWrt": 0, "inWrt1": 0, "inWrt2": 0, "sens": [1], "vec": [1, 2]}, 2),
-}
-
-
-@pytest.mark.parametrize(("path", "arguments", "length"), [(path, *row) for path, row in DERIVATIVES.items()])
-def test_derivatives_have_the_length_they_should(urls: Urls, path: str, arguments: dict[str, Any], length: int) -> None:
-    status, document = post(urls.python, path, name="posterior", input=[[0.5, 1]], **arguments)
-    unclaimed, error = post(urls.cpp, path, name="one", input=[[1]], **{**arguments, "vec": [1]})
+@pytest.mark.parametrize(
+    ("path", "arguments", "length"),
+    [
+        ("/Gradient", {"outWrt": 0, "inWrt": 0, "sens": [1]}, 2),
+        ("/ApplyJacobian", {"outWrt": 0, "inWrt": 0, "vec": [1, 2]}, 1),
+        ("/ApplyHessian", {"outWrt": 0, "inWrt1": 0, "inWrt2": 0, "sens": [1], "vec": [1, 2]}, 2),
+    ],
+)
+def test_derivatives_have_the_length_they_should(
+    urls: Addresses, path: str, arguments: dict[str, Any], length: int
+) -> None:
+    status, document = post(urls["python"], path, name="posterior", input=[[0.5, 1]], **arguments)
+    unclaimed, error = post(urls["cpp"], path, name="one", input=[[1]], **{**arguments, "vec": [1]})
 
     assert (status, list(document), len(document["output"])) == (200, ["output"], length)
     assert (unclaimed, error["error"]["type"]) == (400, "UnsupportedFeature")
@@ -351,28 +336,8 @@ def described(size: int) -> dict[str, bytes]:
     }
 
 
-@contextmanager
-def faulty_server(port: int, replies: dict[str, bytes]) -> Iterator[None]:
-    """Answers with literal bytes, by path, and resets the connection."""
-
-    class Handler(StreamRequestHandler):
-        def handle(self) -> None:
-            request = read_request(0, self.connection, self.rfile)  # type: ignore[arg-type]
-            if request is not None:
-                self.wfile.write(replies[request.target])
-
-    class Server(ThreadingTCPServer):
-        allow_reuse_address = True
-        daemon_threads = True
-
-    with Server(("127.0.0.1", port), Handler) as running:
-        thread = Thread(target=running.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield
-        finally:
-            running.shutdown()
-            thread.join()
+def faulty_server(address: str, replies: dict[str, bytes]) -> AbstractContextManager[object]:
+    return literal_server(address, replies.__getitem__)
 
 
 FAULTS: dict[str, tuple[bytes, int, str, str]] = {
@@ -399,9 +364,9 @@ FAULTS: dict[str, tuple[bytes, int, str, str]] = {
 
 
 @pytest.mark.parametrize(("reply", "status", "kind", "text"), FAULTS.values(), ids=FAULTS)
-def test_a_fault_names_the_backend(urls: Urls, reply: bytes, status: int, kind: str, text: str) -> None:
-    with faulty_server(urls.faulty_server, {**described(2), "/Evaluate": reply}):
-        answered, document = post(urls.faulty, "/Evaluate", name="m", input=[[1, 2]])
+def test_a_fault_names_the_backend(urls: Addresses, reply: bytes, status: int, kind: str, text: str) -> None:
+    with faulty_server(urls["faulty_server"], {**described(2), "/Evaluate": reply}):
+        answered, document = post(urls["faulty"], "/Evaluate", name="m", input=[[1, 2]])
 
     assert (answered, document["error"]["type"]) == (status, kind)
     assert "backend 'faulty'" in document["error"]["message"]
@@ -422,46 +387,38 @@ ERRORS: dict[str, tuple[bytes, int, str, str]] = {
 
 
 @pytest.mark.parametrize(("reply", "status", "kind", "text"), ERRORS.values(), ids=ERRORS)
-def test_errors_of_other_servers(urls: Urls, reply: bytes, status: int, kind: str, text: str) -> None:
-    with faulty_server(urls.faulty_server, {**described(2), "/Evaluate": reply}):
-        answer = post(urls.faulty, "/Evaluate", name="m", input=[[1, 2]])
+def test_errors_of_other_servers(urls: Addresses, reply: bytes, status: int, kind: str, text: str) -> None:
+    with faulty_server(urls["faulty_server"], {**described(2), "/Evaluate": reply}):
+        answer = post(urls["faulty"], "/Evaluate", name="m", input=[[1, 2]])
 
     assert answer == (status, {"error": {"type": kind, "message": text}})
 
 
-SIZES = [
-    b"{}",
-    b'{"inputSizes": 2}',
-    b'{"inputSizes": [-1]}',
-    b'{"inputSizes": [2.5]}',
-    b'{"inputSizes": ["2"]}',
-    b"no",
-]
-
-
-@pytest.mark.parametrize("body", SIZES)
-def test_sizes_that_are_none_are_not_remembered(urls: Urls, body: bytes) -> None:
+@pytest.mark.parametrize(
+    "body", [b"{}", b"no", *(b'{"inputSizes": %b}' % sizes for sizes in (b"2", b"[-1]", b"[2.5]", b'["2"]'))]
+)
+def test_sizes_that_are_none_are_not_remembered(urls: Addresses, body: bytes) -> None:
     model = f"sizes {body!r}"
-    with faulty_server(urls.faulty_server, {**described(2), "/InputSizes": ok(body)}):
-        status, document = post(urls.faulty, "/InputSizes", name=model)
-    with faulty_server(urls.faulty_server, described(2)):
-        assert post(urls.faulty, "/InputSizes", name=model) == (200, {"inputSizes": [2]})
+    with faulty_server(urls["faulty_server"], {**described(2), "/InputSizes": ok(body)}):
+        status, document = post(urls["faulty"], "/InputSizes", name=model)
+    with faulty_server(urls["faulty_server"], described(2)):
+        assert post(urls["faulty"], "/InputSizes", name=model) == (200, {"inputSizes": [2]})
 
     assert (status, document["error"]["type"]) == (500, "InvalidOutput")
     assert "backend 'faulty'" in document["error"]["message"]
 
 
-def test_a_server_that_comes_back_is_used_again(urls: Urls) -> None:
+def test_a_server_that_comes_back_is_used_again(urls: Addresses) -> None:
     """On the same port, and perhaps with another model: what was known of the old one is forgotten."""
     body: dict[str, Any] = {"name": "back", "input": [[1, 2]]}
-    with faulty_server(urls.faulty_server, {**described(2), "/Evaluate": ok(b'{"output": [[3, 4]]}')}):
-        first = post(urls.faulty, "/Evaluate", **body)
-    down = [post(urls.faulty, path, **body) for path in ("/Evaluate", "/Evaluate", "/ModelInfo")]
-    listed = get(urls.faulty, "/Info")
-    with faulty_server(urls.faulty_server, {**described(1), "/Evaluate": ok(b'{"output": [[5]]}')}):
-        get(urls.faulty, "/ModelInfo")
-        sizes = post(urls.faulty, "/InputSizes", name="new")
-        second = post(urls.faulty, "/Evaluate", name="back", input=[[1]])
+    with faulty_server(urls["faulty_server"], {**described(2), "/Evaluate": ok(b'{"output": [[3, 4]]}')}):
+        first = post(urls["faulty"], "/Evaluate", **body)
+    down = [post(urls["faulty"], path, **body) for path in ("/Evaluate", "/Evaluate", "/ModelInfo")]
+    listed = get(urls["faulty"], "/Info")
+    with faulty_server(urls["faulty_server"], {**described(1), "/Evaluate": ok(b'{"output": [[5]]}')}):
+        get(urls["faulty"], "/ModelInfo")
+        sizes = post(urls["faulty"], "/InputSizes", name="new")
+        second = post(urls["faulty"], "/Evaluate", name="back", input=[[1]])
 
     assert first == (200, {"output": [[3, 4]]})
     for status, document in down[:2]:
@@ -474,27 +431,25 @@ def test_a_server_that_comes_back_is_used_again(urls: Urls) -> None:
 
 
 @pytest.fixture
-def start_own(urls: Urls, tmp_path: Path) -> Iterator[Callable[[], UmbridgeServer]]:
+def start_own(urls: Addresses, tmp_path: Path) -> Iterator[Callable[[], Server]]:
     """Start the real server again and again on one port."""
     with ExitStack() as running:
 
-        def start() -> UmbridgeServer:
+        def start() -> Server:
             folder = tmp_path / f"umbridge-{len(list(tmp_path.iterdir()))}"
-            server = start_umbridge(folder, urls.own_server)
-            running.callback(server.stop)
-            return server
+            return running.enter_context(start_umbridge(folder, port_of(urls["own_server"])))
 
         yield start
 
 
 def test_a_server_that_is_killed_in_a_call(
-    urls: Urls, threads: ThreadPoolExecutor, start_own: Callable[[], UmbridgeServer]
+    urls: Addresses, threads: ThreadPoolExecutor, start_own: Callable[[], Server]
 ) -> None:
     server = start_own()
     slow: dict[str, Any] = {"name": "slow", "input": [[1]], "config": {"file": "/never/there"}}
-    running = threads.submit(post, urls.own, "/Evaluate", **slow)
+    running = threads.submit(post, urls["own"], "/Evaluate", **slow)
     assert eventually(lambda: backend(urls, "own")["endpoints"][0]["in_flight"] == 1, seconds=60)
-    queued = threads.submit(post, urls.own, "/Evaluate", **slow)
+    queued = threads.submit(post, urls["own"], "/Evaluate", **slow)
     assert eventually(lambda: backend(urls, "own")["waiting"] == 1, seconds=60)
     server.process.signal(signal.SIGKILL)
 
@@ -504,4 +459,4 @@ def test_a_server_that_is_killed_in_a_call(
         assert "backend 'own'" in document["error"]["message"]
     server.stop()
     start_own()
-    assert post(urls.own, "/Evaluate", name="evaluate_only", input=[[21]]) == (200, {"output": [[42]]})
+    assert post(urls["own"], "/Evaluate", name="evaluate_only", input=[[21]]) == (200, {"output": [[42]]})

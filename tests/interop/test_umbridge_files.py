@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.processes import UmbridgeServer, eventually, free_port, start_gateway, start_umbridge
+from tests.interop.exchanges import listening
+from tests.interop.processes import Server, eventually, start_umbridge
 from tests.interop.real_clients import umbridge
 
 CONFIG = """
-listeners: [{{name: http, bind: "127.0.0.1:{port}", protocols: [umbridge]}}]
+listeners: [{{name: http, bind: "127.0.0.1:{http}", protocols: [umbridge]}}]
 backends: {{cluster: {{protocol: umbridge, discovery: {{files: "{folder}/url-*.txt", interval: 0.1}}}}}}
 routes: [{{match: {{model: "*"}}, backend: cluster}}]
 """
@@ -21,27 +22,26 @@ DOUBLED = [[2.0, 4.0, 6.0]]
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[list[UmbridgeServer]]:
+def jobs(tmp_path: Path) -> Iterator[list[Server]]:
     started = [start_umbridge(tmp_path / f"job-{number}") for number in range(2)]
     yield started
     for job in started:
         job.stop()
 
 
-def announce(job: UmbridgeServer, folder: Path, number: int) -> Path:
+def announce(job: Server, folder: Path, number: int) -> Path:
     """What the end of a job's script does."""
     file = folder / f"url-{number}.txt"
     subprocess.run(["sh", "-c", f'echo "{job.url}" > "{file}"'], check=True)
     return file
 
 
-def test_jobs_come_and_end_while_clients_evaluate(tmp_path: Path, jobs: list[UmbridgeServer]) -> None:
-    folder, port = tmp_path / "urls", free_port()
+def test_jobs_come_and_end_while_clients_evaluate(tmp_path: Path, jobs: list[Server]) -> None:
+    folder = tmp_path / "urls"
     folder.mkdir()
     files = [announce(job, folder, number) for number, job in enumerate(jobs)]
-    gateway = start_gateway(CONFIG.format(port=port, folder=folder), tmp_path / "gateway")
-    url = f"http://127.0.0.1:{port}"
-    try:
+    with listening(CONFIG, tmp_path / "gateway", folder=folder) as addresses:
+        gateway, url = addresses.gateway, f"http://{addresses['http']}"
         with ThreadPoolExecutor(1) as pool:
             load = pool.submit(umbridge, url, {"op": "parallel", "clients": [[EVALUATE] * 800] * 4})
             assert umbridge(url, EVALUATE) == [DOUBLED]  # by then the other clients have begun as well
@@ -61,5 +61,3 @@ def test_jobs_come_and_end_while_clients_evaluate(tmp_path: Path, jobs: list[Umb
         files[1].unlink()
         assert eventually(lambda: f"endpoint {jobs[1].url} is closed" in gateway.output(), 60)
         assert umbridge(url, EVALUATE) == [DOUBLED]
-    finally:
-        gateway.stop()

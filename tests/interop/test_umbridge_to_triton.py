@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from struct import pack, unpack
 from typing import Any
 
 import pytest
 
-from tests.interop.exchanges import gateway, post
-from tests.interop.processes import Triton, free_port
+from tests.interop.exchanges import Listen, post
+from tests.interop.processes import Triton
 from tests.interop.real_clients import Step, operations, umbridge
 from tests.interop.servers.functions import POSTERIOR
 from tests.interop.servers.triton_models.repository import TABLE
 
 CONFIG = """
-listeners: [{{name: science, bind: "127.0.0.1:{port}", protocols: [umbridge]}}]
+listeners: [{{name: science, bind: "127.0.0.1:{http}", protocols: [umbridge]}}]
 backends: {{triton: {{protocol: {protocol}, endpoints: ["{triton}"]}}}}
 routes:
   # The model's own metadata leaves the length free.
@@ -32,10 +30,8 @@ routes:
 
 
 @pytest.fixture(scope="module")
-def url(triton: Triton, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    port = free_port()
-    with gateway(CONFIG.format(port=port, protocol="v2-rest", triton=triton.http), tmp_path_factory.mktemp("gateway")):
-        yield f"http://127.0.0.1:{port}"
+def url(listen: Listen, triton: Triton) -> str:
+    return f"http://{listen(CONFIG, protocol='v2-rest', triton=triton.http)['http']}"
 
 
 def test_models_and_what_they_offer(url: str) -> None:
@@ -69,30 +65,13 @@ def test_all_four_operations_are_the_formulas(url: str) -> None:
     assert umbridge(url, *(step for step, _ in calls)) == [expected for _, expected in calls]
 
 
-def test_what_is_not_finite_arrives_as_floats(url: str) -> None:
-    thetas = [[101, 0], [0, 101], [0, -101]]
-    results = umbridge(url, *({"op": "evaluate", "model": "posterior", "input": [theta]} for theta in thetas))
-    below, nan, above = (result[0][0] for result in results)
-
-    assert (below, above) == (-math.inf, math.inf)
-    assert math.isnan(nan)
-
-
-@pytest.fixture(scope="module", params=["v2-rest", "v2-grpc"])
-def by_protocol(
-    triton: Triton, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[str]:
-    port, address = free_port(), triton.http if request.param == "v2-rest" else triton.grpc
-    config = CONFIG.format(port=port, protocol=request.param, triton=address)
-    with gateway(config, tmp_path_factory.mktemp("gateway")):
-        yield f"http://127.0.0.1:{port}"
-
-
+@pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc"])
 def test_a_model_that_only_streams_is_evaluated_where_the_route_makes_one_response_of_a_stream(
-    by_protocol: str,
+    listen: Listen, triton: Triton, protocol: str
 ) -> None:
+    url = listen(CONFIG, protocol=protocol, triton=triton.http if protocol == "v2-rest" else triton.grpc)["http"]
     streams, last = (
-        (post(by_protocol, "/ModelInfo", name=name), post(by_protocol, "/Evaluate", name=name, input=[[3]]))
+        (post(url, "/ModelInfo", name=name), post(url, "/Evaluate", name=name, input=[[3]]))
         for name in ("repeat", "last")
     )
 
@@ -207,9 +186,6 @@ def test_the_client_shows_the_errors(url: str) -> None:
     assert unclaimed["error"]["text"] == "Gradient not supported by model!"
     assert "ModelError" in crash["error"]["text"]
     assert "crashed with code 9" in crash["error"]["text"]
-
-
-# --- Many clients ---
 
 
 def test_parallel_clients_get_their_own_answers(url: str) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.interop.exchanges import exchange, gateway, get
-from tests.interop.kserve_v1 import KServe, asked, start_kserve_v1
-from tests.interop.processes import free_port
-from tests.interop.v2_servers import V2Server
+from tests.interop.exchanges import Listen, exchange, get
+from tests.interop.kserve_v1 import asked, start_kserve_v1
+from tests.interop.processes import Server, V2Server
 from tests.peers import tensorflow_serving
 
 CONFIG = """
@@ -24,11 +23,7 @@ backends:
   tensorflow: {{protocol: v1-rest, endpoints: ["{tf}"]}}
   mlserver: {{protocol: v2-rest, endpoints: ["{mlserver}"], flavor: mlserver}}
 routes:
-  - {{match: {{model: "tf-double"}}, backend: tensorflow, rewrite: {{model: double}}}}
-  - {{match: {{model: "tf-add_sub"}}, backend: tensorflow, rewrite: {{model: add_sub}}}}
-  - {{match: {{model: "tf-count"}}, backend: tensorflow, rewrite: {{model: count}}}}
-  - {{match: {{model: "tf-reverse"}}, backend: tensorflow, rewrite: {{model: reverse}}}}
-  - {{match: {{model: "tf-log"}}, backend: tensorflow, rewrite: {{model: log}}}}
+  - {{match: {{model: "tf-*"}}, backend: tensorflow, rewrite: {{model: "{{1}}"}}}}
   - {{match: {{model: "v2-double"}}, backend: mlserver, rewrite: {{model: double}}}}
   - {{match: {{model: "*"}}, backend: kserve}}
 """
@@ -48,19 +43,16 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KServe]:
-    found = start_kserve_v1(tmp_path_factory.mktemp("kserve-v1"))
-    yield found
-    found.stop()
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with start_kserve_v1(tmp_path_factory.mktemp("kserve-v1")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def site(server: KServe, mlserver: V2Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    ports = {"kserve": free_port(), "tensorflow": free_port()}
+def site(listen: Listen, server: Server, mlserver: V2Server) -> Iterator[Site]:
     with tensorflow_serving.serve() as behind:
-        config = CONFIG.format(**ports, server=server.address, tf=behind.address, mlserver=mlserver.http)
-        with gateway(config, tmp_path_factory.mktemp("gateway")):
-            yield Site(f"127.0.0.1:{ports['kserve']}", f"127.0.0.1:{ports['tensorflow']}", behind)
+        fronts = listen(CONFIG, server=server.address, tf=behind.address, mlserver=mlserver.http)
+        yield Site(fronts["kserve"], fronts["tensorflow"], behind)
 
 
 def infer(model: str, **body: Any) -> dict[str, Any]:
@@ -70,7 +62,7 @@ def infer(model: str, **body: Any) -> dict[str, Any]:
 # --- KServe, and its client ---
 
 
-def test_the_real_client_and_the_real_server(site: Site, server: KServe) -> None:
+def test_the_real_client_and_the_real_server(site: Site, server: Server) -> None:
     steps = [
         infer("double", instances=[[1, 2.5], [3, 4]]),
         infer(
@@ -88,15 +80,11 @@ def test_the_real_client_and_the_real_server(site: Site, server: KServe) -> None
     assert through[0] == {"predictions": [[2.0, 5.0], [6.0, 8.0]]}
 
 
-def test_errors_are_those_of_the_server(site: Site, server: KServe) -> None:
+def test_errors_are_those_of_the_server(site: Site, server: Server) -> None:
     steps = [infer("fail", instances=[1]), infer("nope", instances=[1]), infer("double", instances=5)]
-    steps.append(
-        infer("fail", instances=[2])
-    )  # the last one: real KServe closes then, which its own client does not see
-    through, direct = asked(site.kserve, *steps), asked(server.address, *steps)
-    assert [each["error"].replace(site.kserve, server.address) for each in through] == [
-        each["error"] for each in direct
-    ]
+    steps.append(infer("fail", instances=[2]))  # the last: KServe closes then, which its own client does not see
+    through, direct = ([each["error"] for each in asked(url, *steps)] for url in (site.kserve, server.address))
+    assert [each.replace(site.kserve, server.address) for each in through] == direct
 
 
 def test_a_call_after_a_crash_succeeds(site: Site) -> None:
@@ -111,54 +99,40 @@ def test_the_real_client_in_front_of_a_v2_server(site: Site) -> None:
     assert "501" in refused["error"]
 
 
-def test_a_v2_client_in_front_of_the_real_server(site: Site) -> None:
-    body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1, 2.5]}]}
-    status, answer = exchange(f"http://{site.kserve}", "POST", "/v2/models/double/infer", json.dumps(body))
-    assert (status, answer["outputs"][0]["data"]) == (200, [2.0, 5.0])
-
-
-def test_a_transformer_asks_its_predictor_through_the_gateway(
-    site: Site, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    transformer = start_kserve_v1(tmp_path_factory.mktemp("transformer"), site.kserve)
-    try:
+def test_a_transformer_asks_its_predictor_through_the_gateway(site: Site, tmp_path: Path) -> None:
+    with start_kserve_v1(tmp_path / "transformer", site.kserve) as transformer:
         found = asked(transformer.address, infer("double", instances=[[1, 2.5]]))
-    finally:
-        transformer.stop()
     assert found == [{"predictions": [[2.0, 5.0]]}]
 
 
 # --- TensorFlow Serving, and what its clients write ---
 
 
-def test_every_form_of_a_request_in_the_words_of_its_answer(site: Site) -> None:
-    assert site.predict("tf-double", '{"instances":[[1,2.5],[3,4]]}') == (
-        200,
-        {"predictions": [[2.0, 5.0], [6.0, 8.0]]},
-    )
-    assert site.predict("tf-double", '{"instances":[{"x":[1]}]}') == (200, {"predictions": [[2.0]]})
-    assert site.predict("tf-double", '{"inputs":[[1]]}') == (200, {"outputs": [[2.0]]})
-    assert site.predict("tf-double", '{"inputs":{"x":[[1]]},"signature_name":"serving_default"}') == (
-        200,
-        {"outputs": [[2.0]]},
-    )
-    rows = '{"instances":[{"a":1,"b":2},{"a":3,"b":5}]}'
-    assert site.predict("tf-add_sub", rows) == (
-        200,
-        {"predictions": [{"sum": 3.0, "difference": -1.0}, {"sum": 8.0, "difference": -2.0}]},
-    )
-    columns = '{"inputs":{"b":[2],"a":[1]}}'
-    assert site.predict("tf-add_sub", columns) == (200, {"outputs": {"sum": [3.0], "difference": [-1.0]}})
+@pytest.mark.parametrize(
+    ("model", "body", "answer"),
+    [
+        ("double", '{"instances":[[1,2.5],[3,4]]}', {"predictions": [[2.0, 5.0], [6.0, 8.0]]}),
+        ("double", '{"instances":[{"x":[1]}]}', {"predictions": [[2.0]]}),
+        ("double", '{"inputs":[[1]]}', {"outputs": [[2.0]]}),
+        ("double", '{"inputs":{"x":[[1]]},"signature_name":"serving_default"}', {"outputs": [[2.0]]}),
+        (
+            "add_sub",
+            '{"instances":[{"a":1,"b":2},{"a":3,"b":5}]}',
+            {"predictions": [{"sum": 3.0, "difference": -1.0}, {"sum": 8.0, "difference": -2.0}]},
+        ),
+        ("add_sub", '{"inputs":{"b":[2],"a":[1]}}', {"outputs": {"sum": [3.0], "difference": [-1.0]}}),
+        ("reverse", '{"instances":[{"b64":"AAH/"}]}', {"predictions": [{"b64": "/wEA"}]}),
+        ("count", '{"instances":[1.0,41]}', {"predictions": [2, 42]}),
+    ],
+)
+def test_every_form_of_a_request_in_the_words_of_its_answer(site: Site, model: str, body: str, answer: object) -> None:
+    """Numbers take the datatype that the model declares, and bytes come back as they are in `b64`."""
+    assert site.predict(f"tf-{model}", body) == (200, answer)
 
 
-def test_numbers_take_the_datatype_that_the_model_declares(site: Site) -> None:
-    assert site.predict("tf-count", '{"instances":[1.0,41]}') == (200, {"predictions": [2, 42]})
+def test_a_fraction_is_no_integer(site: Site) -> None:
     status, answer = site.predict("tf-count", '{"instances":[1.5]}')
     assert (status, "INT64" in answer["error"]) == (400, True)
-
-
-def test_bytes_come_back_as_they_are_in_b64(site: Site) -> None:
-    assert site.predict("tf-reverse", '{"instances":[{"b64":"AAH/"}]}') == (200, {"predictions": [{"b64": "/wEA"}]})
 
 
 def test_what_is_not_finite_stands_bare(site: Site) -> None:

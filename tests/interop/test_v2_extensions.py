@@ -7,16 +7,14 @@ import base64
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.interop import processes
-from tests.interop.exchanges import exchange, gateway
-from tests.interop.processes import Triton, free_port
+from tests.interop.exchanges import Addresses, Listen, get
+from tests.interop.processes import Triton, V2Server
 from tests.interop.real_clients import Step, infer, packed, status_of, tensor, tritonclient, tritonclient_grpc
-from tests.interop.v2_servers import V2Server
 
 PAIRS = ("rest_rest", "rest_grpc", "grpc_rest", "grpc_grpc")
 """Listeners: the client's wire form, then the backend's."""
@@ -34,11 +32,11 @@ listeners:
 reference:
   - {{protocol: umbridge, bind: "127.0.0.1:{science}", models: [posterior]}}
 backends:
-  rest: {{protocol: v2-rest, endpoints: ["{triton_http}"]}}
-  grpc: {{protocol: v2-grpc, endpoints: ["{triton_grpc}"]}}
+  rest: {{protocol: v2-rest, endpoints: ["{triton.http}"]}}
+  grpc: {{protocol: v2-grpc, endpoints: ["{triton.grpc}"]}}
   science: {{protocol: umbridge, endpoints: ["127.0.0.1:{science}"]}}
-  mlserver: {{protocol: v2-rest, endpoints: ["{mlserver_http}"]}}
-  mlserver_grpc: {{protocol: v2-grpc, endpoints: ["{mlserver_at_grpc}"]}}
+  mlserver: {{protocol: v2-rest, endpoints: ["{real_mlserver.http}"]}}
+  mlserver_grpc: {{protocol: v2-grpc, endpoints: ["{real_mlserver.grpc}"]}}
 routes:
   - {{match: {{model: lab}}, backend: science, rewrite: {{model: posterior}}}}
   - {{match: {{listener: guarded}}, backend: rest}}
@@ -56,15 +54,13 @@ ROUTES = """
   - {{match: {{listener: {pair}, operation: log-settings}}, backend: {back}}}
   - {{match: {{listener: {pair}, operation: trace-settings}}, backend: {back}}}
 """
-PORTS = (*PAIRS, "guarded", "guarded_grpc", "mlserver", "mlserver_grpc", "science")
 LOADED = ("single", "versioned", "batched", "add_sub", "posterior", "posterior.gradient")
 
 
 @dataclass
 class Site:
     triton: Triton
-    at: dict[str, str]
-    folder: Path
+    at: Addresses
 
     def ask(self, front: str, *steps: Step) -> list[Any]:
         """What tritonclient of the front's wire form gets through the gateway."""
@@ -79,30 +75,13 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, mlserver: V2Server) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory, mlserver: V2Server, listen: Listen) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("extensions")
-    loaded = [f"--load-model={name}" for name in LOADED]
-    triton = processes.start_triton(
-        folder / "triton",
-        "--model-control-mode=explicit",
-        *loaded,
-        f"--trace-config=triton,file={folder / 'trace.json'}",
-        "--trace-config=level=OFF",
-    )
-    ports = {name: free_port() for name in PORTS}
-    config = HEAD.format(
-        **ports,
-        triton_http=triton.http,
-        triton_grpc=triton.grpc,
-        mlserver_http=mlserver.http,
-        mlserver_at_grpc=mlserver.grpc,
-    )
-    config += "".join(ROUTES.format(pair=pair, back=pair.split("_")[1]) for pair in PAIRS)
-    try:
-        with gateway(config, folder / "gateway"):
-            yield Site(triton, {name: f"127.0.0.1:{port}" for name, port in ports.items()}, folder)
-    finally:
-        triton.stop()
+    options = ["--model-control-mode=explicit", *(f"--load-model={name}" for name in LOADED)]
+    options += [f"--trace-config=triton,file={folder / 'trace.json'}", "--trace-config=level=OFF"]
+    with processes.start_triton(folder / "triton", *options) as triton:
+        routes = "".join(ROUTES.format(pair=pair, back=pair.split("_")[1]) for pair in PAIRS)
+        yield Site(triton, listen(HEAD + "{routes}", routes=routes, triton=triton, real_mlserver=mlserver))
 
 
 GRPC = ("grpc_rest", "grpc_grpc", "guarded_grpc", "mlserver_grpc")
@@ -157,8 +136,6 @@ class TritonPythonModel:
 """
 
 
-# --- a model's configuration ---
-
 RICH = (
     {"max_batch_size": 4, "dynamic_batching": {
         "preferred_batch_size": [2, 4], "max_queue_delay_microseconds": 100, "priority_levels": 2,
@@ -188,24 +165,18 @@ def test_a_models_configuration_is_that_of_triton(site: Site, pair: str) -> None
 
 @each_pair
 def test_a_configuration_has_the_clients_name_and_the_routes_version(site: Site, pair: str) -> None:
-    alias, first, second, nobody, gradient = site.ask(
+    names = ("alias", "first", "nobody", "posterior.gradient")
+    alias, first, nobody, gradient, second = site.ask(
         pair,
-        told(pair, "get_model_config", model_name="alias"),
-        told(pair, "get_model_config", model_name="first"),
+        *(told(pair, "get_model_config", model_name=name) for name in names),
         told(pair, "get_model_config", model_name="versioned", model_version="9"),
-        told(pair, "get_model_config", model_name="nobody"),
-        told(pair, "get_model_config", model_name="posterior.gradient"),
     )
     [single] = site.direct(pair, told(pair, "get_model_config", model_name="single"))
 
     assert alias == named(single, "alias")
     assert '"name": "first"' in json.dumps(first)
-    assert [status_of(each) for each in (second, nobody)] == [not_found(pair)] * 2
+    assert [status_of(each) for each in (second, nobody)] == ["NOT_FOUND" if pair.startswith("grpc") else "404"] * 2
     assert '"name": "posterior.gradient"' in json.dumps(gradient)
-
-
-def not_found(pair: str) -> str:
-    return "NOT_FOUND" if pair.startswith("grpc") else "404"
 
 
 @pytest.mark.parametrize("more", RICH, ids=lambda each: ", ".join(each))
@@ -220,9 +191,6 @@ def test_every_sort_of_member_is_converted_as_triton_does(site: Site, more: Step
         [direct], [through] = site.direct(pair, step), site.ask(pair, step)
         assert through == direct
         assert next(iter(more)) in json.dumps(direct)
-
-
-# --- statistics ---
 
 
 @each_pair
@@ -248,9 +216,6 @@ def test_statistics_of_all_models_have_the_clients_names(site: Site, pair: str) 
     for each in direct["model_stats"]:
         assert counted.pop((each["name"], each["version"])) == each
     assert set(counted) == {("alias", "1"), ("first", "1"), ("named", "1")}
-
-
-# --- classification ---
 
 
 def classified(result: Any) -> list[bytes]:
@@ -286,16 +251,13 @@ def test_classes_of_a_server_without_them_are_refused_by_name(site: Site, front:
     x = tensor("x", "FP64", [1, 3], packed("d", 1, 2, 3))
     step = infer("double", x, classes={"y": 1})
     [mlserver] = site.ask(front, step)
-    [science] = site.ask("rest_rest", infer("lab", tensor("input0", "FP64", [1, 2], packed("d", 1, 2)),
-                                            classes={"output0": 1}))  # fmt: skip
+    two = tensor("input0", "FP64", [1, 2], packed("d", 1, 2))
+    [science] = site.ask("rest_rest", infer("lab", two, classes={"output0": 1}))
 
     assert status_of(mlserver) in ("501", "UNIMPLEMENTED")
     assert "extension 'classification'" in mlserver["error"]["message"]
     assert "'classification'" in science["error"]["message"]
     assert status_of(science) in ("400", "501")
-
-
-# --- loading and unloading ---
 
 
 @each_pair
@@ -344,9 +306,6 @@ def test_a_model_is_loaded_with_a_configuration_and_files(site: Site, pair: str,
     assert f'"name": "{name}"' in json.dumps(config)
     assert base64.b64decode(result["outputs"][0]["raw"]) == packed("f", 257, 258, 259)
     assert site.ask(pair, ready) == [False]
-
-
-# --- settings of traces and logs ---
 
 
 @each_pair
@@ -404,8 +363,6 @@ def test_asyncio_clients_get_the_same(site: Site, pair: str) -> None:
     assert ask(site.at[pair], "aio", *steps) == site.ask(pair, *steps)
 
 
-# --- who may, and who can ---
-
 CONTROLS = (
     {"op": "load", "model": "single"},
     {"op": "unload", "model": "single"},
@@ -434,21 +391,14 @@ def test_a_server_without_statistics_is_told_by_name(site: Site, front: str) -> 
         assert status_of(result) in ("501", "UNIMPLEMENTED")
         assert "extension 'statistics'" in result["error"]["message"]
     written = config.get("config", config)
-    assert [written["name"], *(each["name"] for each in (*written["input"], *written["output"]))] == [
-        "double",
-        "x",
-        "y",
-    ]
+    ports = [each["name"] for each in (*written["input"], *written["output"])]
+    assert (written["name"], ports) == ("double", ["x", "y"])
 
 
 @each_pair
 def test_an_umbridge_model_has_neither_statistics_nor_settings(site: Site, pair: str) -> None:
-    for result in site.ask(
-        pair,
-        call("get_inference_statistics", model_name="lab"),
-        call("get_trace_settings", model_name="lab"),
-        {"op": "load", "model": "lab"},
-    ):
+    asked = [call(method, model_name="lab") for method in ("get_inference_statistics", "get_trace_settings")]
+    for result in site.ask(pair, *asked, {"op": "load", "model": "lab"}):
         assert status_of(result) in ("501", "UNIMPLEMENTED")
         assert "an extension of V2 servers, which backend 'science' (umbridge) is not" in result["error"]["message"]
 
@@ -456,7 +406,7 @@ def test_an_umbridge_model_has_neither_statistics_nor_settings(site: Site, pair:
 def test_extensions_are_listed_where_some_backend_has_them(site: Site) -> None:
     """perf_analyzer asks for statistics where they are listed, and ends if it gets none."""
     [free, guarded, mlserver] = [
-        set(exchange(site.at[front], "GET", "/v2")[1]["extensions"]) for front in ("rest_grpc", "guarded", "mlserver")
+        set(get(site.at[front], "/v2")[1]["extensions"]) for front in ("rest_grpc", "guarded", "mlserver")
     ]
     always = {"binary_tensor_data", "parameters"}
     asked = {"classification", "sequence", "model_configuration", "statistics", "schedule_policy"}
@@ -469,12 +419,8 @@ def test_extensions_are_listed_where_some_backend_has_them(site: Site) -> None:
 @pytest.mark.parametrize("kind", ["system", "cuda"])
 @pytest.mark.parametrize("pair", ["rest_rest", "grpc_grpc"])
 def test_shared_memory_is_refused_by_name(site: Site, pair: str, kind: str) -> None:
-    for result in site.ask(
-        pair,
-        call(f"get_{kind}_shared_memory_status"),
-        call(f"get_{kind}_shared_memory_status", region_name="r"),
-        call(f"unregister_{kind}_shared_memory"),
-        call(f"unregister_{kind}_shared_memory", name="r"),
-    ):
+    status, unregister = f"get_{kind}_shared_memory_status", f"unregister_{kind}_shared_memory"
+    of_one = [call(status, region_name="r"), call(unregister, name="r")]
+    for result in site.ask(pair, call(status), call(unregister), *of_one):
         assert status_of(result) in ("501", "UNIMPLEMENTED")
         assert f"{kind} shared memory cannot cross the gateway" in result["error"]["message"]

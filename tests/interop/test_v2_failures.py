@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import gzip
 import json
-import socket
-import struct
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
 
-from tests.interop import processes
-from tests.interop.processes import free_port
+from tests.interop.exchanges import Addresses, Listen
+from tests.interop.literal_server import literal_server
 from tests.interop.rawhttp import Answer, post
 from tests.interop.real_clients import infer, packed, raw_of, tensor, tritonclient
 from tests.limits import GENEROUS
 
 CONFIG = """
 listeners:
-  - {{name: http, bind: "{address}", protocols: [v2-rest]}}
+  - {{name: http, bind: "127.0.0.1:{http}", protocols: [v2-rest]}}
 backends:
-  stage: {{protocol: v2-rest, endpoints: ["{backend}"], flavor: binary, limits: {{message: 4096, headers: 4096}}}}
+  stage:
+    protocol: v2-rest
+    endpoints: ["127.0.0.1:{stage}"]
+    flavor: binary
+    limits: {{message: 4096, headers: 4096}}
 check: full
 routes:
   - match: {{model: signed}}
@@ -36,61 +37,18 @@ routes:
 
 
 class Stage:
-    """A server on a given port that sends these bytes for whatever it is asked, then closes; None resets instead.
+    """A server that sends these bytes for whatever it is asked. It can leave its address and come back to it."""
 
-    It can leave the port and come back to it.
-    """
-
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, address: str) -> None:
+        self.address = address
         self.reply: bytes | None = b""
-        self.closed = threading.Event()
-        """Whether the last connection that was accepted is closed."""
-        self._listener: socket.socket | None = None
-        self._thread: threading.Thread | None = None
+        self._running = ExitStack()
 
     def open(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", self.port))
-        self._thread = threading.Thread(target=self._serve, args=(self._listener,))
-        self._thread.start()
+        self.closed = self._running.enter_context(literal_server(self.address, lambda target: self.reply))
 
     def close(self) -> None:
-        if self._listener is None or self._thread is None:
-            return
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._listener.close()
-        self._listener = self._thread = None
-
-    def _serve(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            self.closed.clear()
-            with connection, suppress(OSError):
-                self._answer(connection)
-            self.closed.set()
-
-    def _answer(self, connection: socket.socket) -> None:
-        connection.settimeout(20)
-        received = b""
-        while not _is_whole(received):
-            piece = connection.recv(65536)
-            if not piece:
-                return
-            received += piece
-        if self.reply is None:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        else:
-            connection.sendall(self.reply)
-
-
-def _is_whole(received: bytes) -> bool:
-    head, end, body = received.partition(b"\r\n\r\n")
-    length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
-    return bool(end) and len(body) >= int(length or 0)
+        self._running.close()
 
 
 @dataclass(frozen=True)
@@ -100,7 +58,7 @@ class Rig:
 
     @property
     def backend(self) -> str:
-        return f"backend 'stage' at 127.0.0.1:{self.stage.port}"
+        return f"backend 'stage' at {self.stage.address}"
 
     def ask(self, model: str = "m") -> Answer:
         body = b'{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[1]}]}'
@@ -108,19 +66,15 @@ class Rig:
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    address, port = f"127.0.0.1:{free_port()}", free_port()
-    config = CONFIG.format(address=address, backend=f"127.0.0.1:{port}")
-    running = processes.start_gateway(config, tmp_path_factory.mktemp("failures") / "gateway")
-    yield address, port
-    running.stop()
+def addresses(listen: Listen) -> Addresses:
+    return listen(CONFIG)
 
 
 @pytest.fixture
-def rig(gateway: tuple[str, int]) -> Iterator[Rig]:
-    stage = Stage(gateway[1])
+def rig(addresses: Addresses) -> Iterator[Rig]:
+    stage = Stage(addresses["stage"])
     stage.open()
-    yield Rig(gateway[0], stage)
+    yield Rig(addresses["http"], stage)
     stage.close()
 
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterator, Mapping
-from http.client import HTTPConnection
 from struct import pack
-from types import MappingProxyType
-from typing import Any
 
 import pytest
 
-from tests.interop.exchanges import gateway
-from tests.interop.processes import Triton, free_port
+from tests.interop.exchanges import Addresses, Listen, call
+from tests.interop.processes import Triton, V2Server
 from tests.interop.real_clients import (
     SAMPLES,
     Step,
     doubles,
     elements,
+    error_of,
     infer,
     packed,
     raw_of,
@@ -30,18 +27,16 @@ from tests.interop.real_clients import (
 from tests.interop.servers.functions import POSTERIOR
 from tests.interop.servers.triton_models import repository
 from tests.interop.servers.v2_models import TABLE
-from tests.interop.v2_servers import V2Server
-from tests.limits import GENEROUS
 
 CONFIG = """
 listeners:
-  - {{name: triton, bind: "127.0.0.1:{ports[0]}", protocols: [v2-rest, umbridge]}}
-  - {{name: mlserver, bind: "127.0.0.1:{ports[1]}", protocols: [v2-rest, umbridge]}}
-  - {{name: kserve, bind: "127.0.0.1:{ports[2]}", protocols: [v2-rest, umbridge]}}
+  - {{name: triton, bind: "127.0.0.1:{triton}", protocols: [v2-rest, umbridge]}}
+  - {{name: mlserver, bind: "127.0.0.1:{mlserver}", protocols: [v2-rest, umbridge]}}
+  - {{name: kserve, bind: "127.0.0.1:{kserve}", protocols: [v2-rest, umbridge]}}
 backends:
-  triton: {{protocol: v2-rest, endpoints: ["{triton}"]}}
-  mlserver: {{protocol: v2-rest, endpoints: ["{mlserver}"]}}
-  kserve: {{protocol: v2-rest, endpoints: ["{kserve}"], flavor: kserve}}
+  triton: {{protocol: v2-rest, endpoints: ["{at_triton.http}"]}}
+  mlserver: {{protocol: v2-rest, endpoints: ["{at_mlserver.http}"]}}
+  kserve: {{protocol: v2-rest, endpoints: ["{at_kserve.http}"], flavor: kserve}}
 routes:
   - {{match: {{listener: triton, header: {{x-check: "1"}}}}, backend: triton, check: full}}
   - {{match: {{listener: mlserver, header: {{x-check: "1"}}}}, backend: mlserver, check: full}}
@@ -56,26 +51,19 @@ routes:
 """
 SERVERS = ("triton", "mlserver", "kserve")
 WITHOUT_BF16 = ("mlserver", "kserve")
-KINDS = ("sync", "aio")
+EXACT = {name: raw for name, raw in SAMPLES.items() if name != "BF16"}
 AS_JSON: Step = {"binary_input": False, "binary_output": False}
 SINGLE = tensor("x", "FP32", [1, 3], packed("f", 1, 2.5, -3))
 
 
 @pytest.fixture(scope="module")
-def fronts(
-    triton: Triton, mlserver: V2Server, kserve: V2Server, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Mapping[str, str]]:
-    """The gateway's address in front of each server."""
-    ports = [free_port() for _ in SERVERS]
-    config = CONFIG.format(ports=ports, triton=triton.http, mlserver=mlserver.http, kserve=kserve.http)
-    with gateway(config, tmp_path_factory.mktemp("gateway")):
-        yield {name: f"127.0.0.1:{port}" for name, port in zip(SERVERS, ports, strict=True)}
+def fronts(listen: Listen, triton: Triton, mlserver: V2Server, kserve: V2Server) -> Addresses:
+    return listen(CONFIG, at_triton=triton, at_mlserver=mlserver, at_kserve=kserve)
 
 
 @pytest.fixture(params=SERVERS)
 def server(request: pytest.FixtureRequest) -> str:
-    name = request.param
-    assert isinstance(name, str)
+    name: str = request.param
     return name
 
 
@@ -85,59 +73,30 @@ def identity(datatype: str, raw: bytes, count: int = 2, **options: object) -> St
     return infer(model, tensor("INPUT0", datatype, [count], raw), **options)
 
 
-def error_of(result: Any) -> tuple[str, str]:
-    assert "error" in result, result
-    return str(result["error"]["status"]), str(result["error"]["message"])
+def test_every_datatype_in_binary(fronts: Addresses, server: str, kind: str) -> None:
+    results = tritonclient(fronts[server], kind, *(identity(name, raw) for name, raw in EXACT.items()))
 
-
-def call(
-    address: str, path: str, document: object = None, more: Mapping[str, str] = MappingProxyType({})
-) -> tuple[int, Mapping[str, str], Any]:
-    """As curl asks; status, headers and JSON of the reply."""
-    connection = HTTPConnection(address, timeout=GENEROUS)
-    try:
-        method, body = ("GET", None) if document is None else ("POST", json.dumps(document))
-        connection.request(method, path, body, dict(more))
-        reply = connection.getresponse()
-        headers = {name.lower(): text for name, text in reply.getheaders()}
-        return reply.status, headers, json.loads(reply.read())
-    finally:
-        connection.close()
-
-
-# --- datatypes ---
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_datatype_in_binary(fronts: Mapping[str, str], server: str, kind: str) -> None:
-    samples = {name: raw for name, raw in SAMPLES.items() if name != "BF16"}
-    results = tritonclient(fronts[server], kind, *(identity(name, raw) for name, raw in samples.items()))
-
-    assert dict(zip(samples, map(raw_of, results), strict=True)) == samples
+    assert dict(zip(EXACT, map(raw_of, results), strict=True)) == EXACT
     assert all(result["outputs"][0]["binary"] for result in results)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_datatype_in_json(fronts: Mapping[str, str], server: str, kind: str) -> None:
+def test_every_datatype_in_json(fronts: Addresses, server: str, kind: str) -> None:
     """MLServer and KServe refuse what this client sends itself: no Content-Type, or application/octet-stream."""
-    samples = {name: raw for name, raw in SAMPLES.items() if name != "BF16"}
-    steps = [identity(name, raw, **AS_JSON, outputs=["OUTPUT0"]) for name, raw in samples.items()]
+    steps = [identity(name, raw, **AS_JSON, outputs=["OUTPUT0"]) for name, raw in EXACT.items()]
     results = tritonclient(fronts[server], kind, *steps)
 
-    assert dict(zip(samples, map(raw_of, results), strict=True)) == samples
+    assert dict(zip(EXACT, map(raw_of, results), strict=True)) == EXACT
     assert not any(result["outputs"][0]["binary"] for result in results)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_empty_tensors(fronts: Mapping[str, str], server: str, kind: str) -> None:
-    names = [name for name in SAMPLES if name != "BF16"]
-    results = tritonclient(fronts[server], kind, *(identity(name, b"", 0) for name in names))
+def test_empty_tensors(fronts: Addresses, server: str, kind: str) -> None:
+    results = tritonclient(fronts[server], kind, *(identity(name, b"", 0) for name in EXACT))
 
-    assert [(result["outputs"][0]["shape"], raw_of(result)) for result in results] == [([0], b"")] * len(names)
+    assert [(result["outputs"][0]["shape"], raw_of(result)) for result in results] == [([0], b"")] * len(EXACT)
 
 
 @pytest.mark.parametrize("server", WITHOUT_BF16, indirect=True)
-def test_bf16_becomes_fp32_where_it_is_unknown(fronts: Mapping[str, str], server: str) -> None:
+def test_bf16_becomes_fp32_where_it_is_unknown(fronts: Addresses, server: str) -> None:
     (result,) = tritonclient(fronts[server], "sync", identity("BF16", b"\xcd\x3d\x80\x3f"))
 
     assert result["outputs"][0]["datatype"] == "FP32"
@@ -145,7 +104,7 @@ def test_bf16_becomes_fp32_where_it_is_unknown(fronts: Mapping[str, str], server
 
 
 @pytest.mark.parametrize("form", ["q", "d"])
-def test_a_large_tensor(fronts: Mapping[str, str], server: str, form: str) -> None:
+def test_a_large_tensor(fronts: Addresses, server: str, form: str) -> None:
     count, datatype = 200_000, {"q": "INT64", "d": "FP64"}[form]
     raw = pack(f"<{count}{form}", *(range(2**53 - count, 2**53) if form == "q" else (n / 7 for n in range(count))))
     (result,) = tritonclient(fronts[server], "sync", identity(datatype, raw, count))
@@ -156,7 +115,7 @@ def test_a_large_tensor(fronts: Mapping[str, str], server: str, form: str) -> No
 NOT_FINITE = packed("d", math.inf, math.nan, -math.inf)
 
 
-def test_what_json_cannot_carry(fronts: Mapping[str, str], server: str) -> None:
+def test_what_json_cannot_carry(fronts: Addresses, server: str) -> None:
     """Exact where the server reads binary tensors; else refused by the gateway, which says what would help."""
     numbers, texts = tritonclient(
         fronts[server], "sync", identity("FP64", NOT_FINITE, 3), identity("BYTES", elements(b"\xff"), 1)
@@ -173,14 +132,14 @@ def test_what_json_cannot_carry(fronts: Mapping[str, str], server: str) -> None:
         assert raw_of(texts) == elements(b"\xff")
 
 
-def test_mlserver_takes_any_bytes_as_base64(fronts: Mapping[str, str]) -> None:
+def test_mlserver_takes_any_bytes_as_base64(fronts: Addresses) -> None:
     raw = elements(b"\xff\0", b"")
     (result,) = tritonclient(fronts["mlserver"], "sync", infer("base64", tensor("t", "BYTES", [2, 1], raw)))
 
     assert raw_of(result) == raw
 
 
-def test_what_mlserver_computes_that_is_not_finite_is_lost(fronts: Mapping[str, str], server: str) -> None:
+def test_what_mlserver_computes_that_is_not_finite_is_lost(fronts: Addresses, server: str) -> None:
     theta = doubles("theta", [2, 2], 101, 0, 0, -101)
     (result,) = tritonclient(fronts[server], "sync", infer("posterior", theta))
 
@@ -191,10 +150,7 @@ def test_what_mlserver_computes_that_is_not_finite_is_lost(fronts: Mapping[str, 
         assert raw_of(result) == packed("d", -math.inf, math.inf)
 
 
-# --- replies ---
-
-
-def test_a_reply_that_is_read_holds_nothing_of_the_server(fronts: Mapping[str, str], server: str) -> None:
+def test_a_reply_that_is_read_holds_nothing_of_the_server(fronts: Addresses, server: str) -> None:
     given = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2.5, -3]}
     version = {"model_version": "1"} if server == "triton" else {}
     expected = {
@@ -204,13 +160,13 @@ def test_a_reply_that_is_read_holds_nothing_of_the_server(fronts: Mapping[str, s
     }
     for members in ({}, {"id": ""}, {"id": "request-7"}):
         status, headers, told = call(
-            fronts[server], "/v2/models/single/infer", {**members, "inputs": [given]}, {"x-check": "1"}
+            fronts[server], "/v2/models/single/infer", {**members, "inputs": [given]}, x_check="1"
         )
         assert (status, told) == (200, members | expected)
         assert not [name for name in headers if name.startswith("ce-")]
 
 
-def test_kserve_models_that_answer_in_json_whatever_they_are_asked(fronts: Mapping[str, str]) -> None:
+def test_kserve_models_that_answer_in_json_whatever_they_are_asked(fronts: Addresses) -> None:
     """They answer 500 to a request without an id."""
     data = tensor("INPUT0", "BYTES", [1], elements(b"text"))
     without, chosen = tritonclient(
@@ -222,61 +178,48 @@ def test_kserve_models_that_answer_in_json_whatever_they_are_asked(fronts: Mappi
 
 
 @pytest.mark.parametrize("server", WITHOUT_BF16, indirect=True)
-def test_parameters_reach_the_model(fronts: Mapping[str, str], server: str) -> None:
+def test_parameters_reach_the_model(fronts: Addresses, server: str) -> None:
     parameters = {"k": 1, "f": 1.5, "b": True, "s": "é"}
     (result,) = tritonclient(fronts[server], "sync", infer("single", SINGLE, parameters=parameters))
 
     assert result["response"]["parameters"] == parameters
 
 
-def test_requested_outputs(fronts: Mapping[str, str], server: str) -> None:
+def test_requested_outputs(fronts: Addresses, server: str) -> None:
     (result,) = tritonclient(fronts[server], "aio", infer("single", SINGLE, outputs=["y"]))
 
     assert [output["name"] for output in result["outputs"]] == ["y"]
     assert raw_of(result) == packed("f", 2, 5, -6)
 
 
-# --- errors ---
-
 ERRORS = {
-    "triton": {4: (400, "refused with code 4"), 3: (404, "refused with code 3"), 5: (503, "refused with code 5")},
-    "mlserver": {
-        400: (400, "refused with code 400"),
-        422: (422, "refused with code 422"),
-        503: (503, "refused with code 503"),
-        9: (500, "Internal Server Error"),
-    },
-    "kserve": {
-        1: (400, "refused with code 1"),
-        2: (500, "refused with code 2"),
-        3: (503, "Model with name refused with code 3 is not ready."),
-        4: (501, "refused with code 4"),
-        9: (500, "RuntimeError : refused with code 9"),
-    },
+    "triton": {4: 400, 3: 404, 5: 503},
+    "mlserver": {400: 400, 422: 422, 503: 503, 9: 500},
+    "kserve": {1: 400, 2: 500, 3: 503, 4: 501, 9: 500},
+}
+OTHER_WORDS = {
+    ("mlserver", 9): "Internal Server Error",
+    ("kserve", 3): "Model with name refused with code 3 is not ready.",
+    ("kserve", 9): "RuntimeError : refused with code 9",
 }
 
 
-def test_errors_of_models_in_the_form_of_v2(fronts: Mapping[str, str], server: str) -> None:
-    for code, (status, text) in ERRORS[server].items():
+def test_errors_of_models_in_the_form_of_v2(fronts: Addresses, server: str) -> None:
+    for code, status in ERRORS[server].items():
+        text = OTHER_WORDS.get((server, code), f"refused with code {code}")
         given = {"name": "code", "datatype": "INT32", "shape": [1], "data": [code]}
         answered, headers, told = call(fronts[server], "/v2/models/fail/infer", {"inputs": [given]})
         assert (answered, headers["content-type"], told) == (status, "application/json", {"error": text})
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_model_that_is_not_there(fronts: Mapping[str, str], server: str, kind: str) -> None:
-    inferred, described, ready = tritonclient(
-        fronts[server],
-        kind,
-        infer("nobody", SINGLE),
-        {"op": "metadata", "model": "nobody"},
-        {"op": "model_ready", "model": "nobody"},
-    )
+def test_a_model_that_is_not_there(fronts: Addresses, server: str, kind: str) -> None:
+    asked = [{"op": op, "model": "nobody"} for op in ("metadata", "model_ready")]
+    inferred, described, ready = tritonclient(fronts[server], kind, infer("nobody", SINGLE), *asked)
 
     assert [error_of(inferred)[0], error_of(described)[0], ready] == ["404", "404", False]
 
 
-def test_what_the_server_refuses_of_the_request(fronts: Mapping[str, str]) -> None:
+def test_what_the_server_refuses_of_the_request(fronts: Addresses) -> None:
     """A body of FastAPI's own, `{"detail": [..]}`, told as V2 tells it."""
     asked = infer("fail", tensor("code", "INT32", [1], packed("i", 422)), parameters={"content_type": 5})
     (result,) = tritonclient(fronts["mlserver"], "sync", asked)
@@ -284,19 +227,9 @@ def test_what_the_server_refuses_of_the_request(fronts: Mapping[str, str]) -> No
     assert error_of(result) == ("400", "body.parameters.content_type: Input should be a valid string")
 
 
-# --- questions ---
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_the_models_are(fronts: Mapping[str, str], server: str, kind: str) -> None:
-    ready, metadata, config, index = tritonclient(
-        fronts[server],
-        kind,
-        {"op": "model_ready", "model": "single"},
-        {"op": "metadata", "model": "single"},
-        {"op": "config", "model": "single"},
-        {"op": "index"},
-    )
+def test_what_the_models_are(fronts: Addresses, server: str, kind: str) -> None:
+    asked = [{"op": op, "model": "single"} for op in ("model_ready", "metadata", "config")]
+    ready, metadata, config, index = tritonclient(fronts[server], kind, *asked, {"op": "index"})
 
     # Triton has a configuration of its own; that of other servers is written from their metadata
     assert (ready, config["name"]) == (True, "single")
@@ -314,13 +247,13 @@ def test_what_the_models_are(fronts: Mapping[str, str], server: str, kind: str) 
     assert {entry["name"] for entry in index} == served[server]
 
 
-def test_a_model_that_declares_nothing(fronts: Mapping[str, str]) -> None:
+def test_a_model_that_declares_nothing(fronts: Addresses) -> None:
     for name in WITHOUT_BF16:
         _, _, told = call(fronts[name], "/v2/models/undeclared")
         assert (told["inputs"], told["outputs"], told["versions"]) == ([], [], [])
 
 
-def test_versions(fronts: Mapping[str, str]) -> None:
+def test_versions(fronts: Addresses) -> None:
     data = tensor("x", "INT32", [1], packed("i", 7))
     served, listed = tritonclient(
         fronts["mlserver"], "sync", infer("versioned", data, version="v10"), infer("versioned", data, version="v9")
@@ -340,7 +273,7 @@ def test_versions(fronts: Mapping[str, str]) -> None:
 
 
 @pytest.mark.parametrize("server", WITHOUT_BF16, indirect=True)
-def test_umbridge_in_front(fronts: Mapping[str, str], server: str) -> None:
+def test_umbridge_in_front(fronts: Addresses, server: str) -> None:
     info, sizes, doubled, posterior, length, unknown = umbridge(
         f"http://{fronts[server]}",
         {"op": "info", "model": "double"},
@@ -360,7 +293,7 @@ def test_umbridge_in_front(fronts: Mapping[str, str], server: str) -> None:
 
 
 @pytest.mark.parametrize("server", WITHOUT_BF16, indirect=True)
-def test_umbridge_in_front_of_what_is_not_finite(fronts: Mapping[str, str], server: str) -> None:
+def test_umbridge_in_front_of_what_is_not_finite(fronts: Addresses, server: str) -> None:
     body = json.dumps({"name": "posterior", "input": [[0, 101]]})
     (reply,) = umbridge(f"http://{fronts[server]}", {"op": "raw", "path": "/Evaluate", "body": body})
 
@@ -370,7 +303,7 @@ def test_umbridge_in_front_of_what_is_not_finite(fronts: Mapping[str, str], serv
         assert math.isnan(json.loads(reply["body"])["output"][0][0])
 
 
-def test_outputs_keep_their_order_and_forms(fronts: Mapping[str, str]) -> None:
+def test_outputs_keep_their_order_and_forms(fronts: Addresses) -> None:
     """Several outputs, of which strings are among numbers, from a server of each form."""
     given = [tensor("b", "BYTES", [1], elements(b"text")), tensor("a", "INT8", [2], b"\x80\x7f")]
     for name in WITHOUT_BF16:

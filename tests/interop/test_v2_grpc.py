@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import base64
 import random
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
 
-from tests.interop.exchanges import gateway
-from tests.interop.processes import Gateway, Triton, free_port
+from tests.interop.exchanges import Addresses, Listen
+from tests.interop.processes import Triton
 from tests.interop.real_clients import (
     Step,
     doubles,
+    error_of,
     infer,
     number,
     packed,
@@ -27,80 +27,24 @@ from tests.interop.real_clients import (
 from tests.interop.servers.functions import POSTERIOR
 from tests.interop.servers.triton_models import repository
 from tests.interop.servers.v2_models import TABLE
-from tests.interop.v2_servers import V2Server
+from tests.interop.v2_fronts import SERVERS, V2
 
-CONFIG = """
-listeners:
-  - {{name: umbridge, bind: "127.0.0.1:{umbridge}", protocols: [v2-grpc]}}
-  - {{name: triton, bind: "127.0.0.1:{triton}", protocols: [v2-grpc], limits: {{message: {message}}}}}
-  - {{name: mlserver, bind: "127.0.0.1:{mlserver}", protocols: [v2-grpc], limits: {{message: {message}}}}}
-  - {{name: kserve, bind: "127.0.0.1:{kserve}", protocols: [v2-grpc]}}
-  - {{name: by_rest, bind: "127.0.0.1:{by_rest}", protocols: [v2-grpc], limits: {{message: {message}}}}}
-  - {{name: rest, bind: "127.0.0.1:{rest}", protocols: [v2-rest], limits: {{message: {message}}}}}
-backends:
-  umbridge: {{protocol: umbridge, endpoints: ["{at_umbridge}"]}}
-  triton: {{protocol: v2-grpc, endpoints: ["{at_triton}"], limits: {{message: {message}}}}}
-  mlserver: {{protocol: v2-grpc, endpoints: ["{at_mlserver}"], limits: {{message: {message}}}}}
-  kserve: {{protocol: v2-grpc, endpoints: ["{at_kserve}"]}}
-  by_rest: {{protocol: v2-rest, endpoints: ["{at_by_rest}"], limits: {{message: {message}}}}}
-routes:
-  - {{match: {{model: first}}, backend: triton, rewrite: {{model: versioned, version: "1"}}}}
-  - {{match: {{listener: umbridge}}, backend: umbridge}}
-  - {{match: {{listener: mlserver, model: single}}, backend: mlserver, check: full}}
-  - {{match: {{listener: kserve, model: single}}, backend: kserve, check: full}}
-  - {{match: {{listener: mlserver}}, backend: mlserver}}
-  - {{match: {{listener: kserve}}, backend: kserve}}
-  - {{match: {{listener: by_rest}}, backend: by_rest}}
-  - {{match: {{model: "*"}}, backend: triton}}
+ROUTES = """
+  - {match: {model: first}, backend: triton, rewrite: {model: versioned, version: "1"}}
+  - {match: {listener: mlserver, model: single}, backend: mlserver, check: full}
+  - {match: {listener: kserve, model: single}, backend: kserve, check: full}
 """
-FRONTS = ("umbridge", "triton", "mlserver", "kserve", "by_rest", "rest")
 TRITONS = ("triton", "by_rest")
-V2 = ("triton", "by_rest", "mlserver", "kserve")
-KINDS = ("sync", "aio")
 LARGE = 2**26
-
-Fronts = Mapping[str, str]
 
 
 @pytest.fixture(scope="module")
-def fronts(
-    umbridge_server: str,
-    triton: Triton,
-    mlserver: V2Server,
-    kserve: V2Server,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Fronts]:
-    """The gateway's address in front of each server."""
-    ports = {name: free_port() for name in FRONTS}
-    config = CONFIG.format(
-        **ports,
-        message=LARGE + 4096,
-        at_umbridge=umbridge_server,
-        at_triton=triton.grpc,
-        at_mlserver=mlserver.grpc,
-        at_kserve=kserve.grpc,
-        at_by_rest=triton.http,
-    )
-    with gateway(config, tmp_path_factory.mktemp("gateway")):
-        yield {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+def fronts(in_front: Listen) -> Addresses:
+    return in_front(ROUTES, LARGE + 4096)
 
 
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-def told(result: Any) -> tuple[str, str]:
-    """The code and the text of an error."""
-    return status_of(result), result["error"]["message"]
-
-
-# --- what else a server is asked ---
-
-
-@pytest.mark.parametrize("front", [*V2, "umbridge"])
-def test_health(fronts: Fronts, front: str, kind: str) -> None:
+@pytest.mark.parametrize("front", SERVERS)
+def test_health(fronts: Addresses, front: str, kind: str) -> None:
     """Of an unknown model too, where KServe's NOT_FOUND and MLServer's UNKNOWN would make this client raise."""
     live, ready, server, known, unknown = tritonclient_grpc(
         fronts[front],
@@ -122,7 +66,7 @@ def port(name: str, datatype: str, *shape: int) -> Step:
 
 
 @pytest.mark.parametrize("front", V2)
-def test_metadata_and_config(fronts: Fronts, front: str, kind: str) -> None:
+def test_metadata_and_config(fronts: Addresses, front: str, kind: str) -> None:
     metadata, config, unknown = tritonclient_grpc(
         fronts[front],
         kind,
@@ -137,39 +81,29 @@ def test_metadata_and_config(fronts: Fronts, front: str, kind: str) -> None:
     assert status_of(unknown) == "NOT_FOUND"
 
 
-def test_metadata_of_umbridge(fronts: Fronts, kind: str) -> None:
-    two, gradient = tritonclient_grpc(
-        fronts["umbridge"],
-        kind,
-        {"op": "metadata", "model": "two"},
-        {"op": "metadata", "model": "posterior.gradient"},
-    )
+def test_metadata_of_umbridge(fronts: Addresses, kind: str) -> None:
+    steps = [{"op": "metadata", "model": name} for name in ("two", "posterior.gradient")]
+    two, gradient = tritonclient_grpc(fronts["umbridge"], kind, *steps)
 
-    assert (two["platform"], two["inputs"]) == (
-        "umbridge",
-        [port("input0", "FP64", -1, 3), port("input1", "FP64", -1, 2)],
-    )
+    assert two["platform"] == "umbridge"
+    assert two["inputs"] == [port("input0", "FP64", -1, 3), port("input1", "FP64", -1, 2)]
     assert two["outputs"] == [port("output0", "FP64", -1, 2), port("output1", "FP64", -1, 1)]
     assert [each["name"] for each in gradient["inputs"]] == ["input0", "out_wrt", "in_wrt", "sens"]
 
 
-def test_the_repository_index(fronts: Fronts, kind: str) -> None:
+def test_the_repository_index(fronts: Addresses, kind: str) -> None:
     served = {
         "triton": {model.name for model in repository.TABLE},
         "mlserver": {model.name for model in TABLE},
+        "umbridge": {"posterior", "posterior.gradient"},
     }
     for front, names in served.items():
         (index,) = tritonclient_grpc(fronts[front], kind, {"op": "index"})
         assert {entry["name"] for entry in index["models"]} >= names
-    (index,) = tritonclient_grpc(fronts["umbridge"], kind, {"op": "index"})
-    assert {"posterior", "posterior.gradient"} < {entry["name"] for entry in index["models"]}
-
-
-# --- versions, names, parameters ---
 
 
 @pytest.mark.parametrize("front", TRITONS)
-def test_versions(fronts: Fronts, front: str, kind: str) -> None:
+def test_versions(fronts: Addresses, front: str, kind: str) -> None:
     data = number("x", 0)
     steps = [infer("versioned", data, version=version) for version in ("", "1", "2", "3", "abc")]
     latest, first, second, unknown, word, rewritten = tritonclient_grpc(
@@ -183,7 +117,7 @@ def test_versions(fronts: Fronts, front: str, kind: str) -> None:
     assert "a Triton, whose versions are integers, not 'abc'" in word["error"]["message"]
 
 
-def test_versions_of_the_others(fronts: Fronts, kind: str) -> None:
+def test_versions_of_the_others(fronts: Addresses, kind: str) -> None:
     """KServe by itself answers whichever version it is asked for."""
     data = number("x", 7)
     served, listed = (infer("versioned", data, version=version) for version in ("v10", "v9"))
@@ -191,13 +125,13 @@ def test_versions_of_the_others(fronts: Fronts, kind: str) -> None:
     (none,) = tritonclient_grpc(fronts["kserve"], kind, infer("double", doubles("x", [1, 3], 1, 2, 3), version="1"))
 
     assert (raw_of(known), known["response"]["model_version"]) == (packed("i", 7), "v10")
-    assert told(unknown) == ("NOT_FOUND", "Model versioned with version v9 not found")
+    assert error_of(unknown) == ("NOT_FOUND", "Model versioned with version v9 not found")
     assert status_of(none) == "NOT_FOUND"
     assert "a KServe, which has no versions" in none["error"]["message"]
 
 
 @pytest.mark.parametrize("front", TRITONS)
-def test_unknown_names(fronts: Fronts, front: str, kind: str) -> None:
+def test_unknown_names(fronts: Addresses, front: str, kind: str) -> None:
     data = number("INPUT0", 0)
     model, unknown_input, unknown_output = tritonclient_grpc(
         fronts[front],
@@ -207,16 +141,13 @@ def test_unknown_names(fronts: Fronts, front: str, kind: str) -> None:
         infer("identity_INT32", data, outputs=["other"]),
     )
 
-    assert [status_of(each) for each in (model, unknown_input, unknown_output)] == [
-        "NOT_FOUND",
-        "INVALID_ARGUMENT",
-        "INVALID_ARGUMENT",
-    ]
+    assert [status_of(model), status_of(unknown_input)] == ["NOT_FOUND", "INVALID_ARGUMENT"]
+    assert status_of(unknown_output) == "INVALID_ARGUMENT"
     assert "unexpected inference input 'other'" in unknown_input["error"]["message"]
     assert "unexpected inference output 'other'" in unknown_output["error"]["message"]
 
 
-def test_outputs_id_and_parameters(fronts: Fronts, kind: str) -> None:
+def test_outputs_id_and_parameters(fronts: Addresses, kind: str) -> None:
     inputs = [number("INPUT0", 5), number("INPUT1", 3)]
     given = {"text": "é", "integer": -(2**63), "number": 1.5, "flag": True}
     both, one, parameters = tritonclient_grpc(
@@ -237,7 +168,7 @@ def test_outputs_id_and_parameters(fronts: Fronts, kind: str) -> None:
 
 
 @pytest.mark.parametrize("front", ["mlserver", "kserve"])
-def test_replies_that_are_read_hold_nothing_of_the_server(fronts: Fronts, front: str, kind: str) -> None:
+def test_replies_that_are_read_hold_nothing_of_the_server(fronts: Addresses, front: str, kind: str) -> None:
     step = infer("single", tensor("x", "FP32", [1, 3], packed("f", 1, 2.5, -3)))
     plain, named = tritonclient_grpc(fronts[front], kind, step, {**step, "id": "request-7", "outputs": ["y"]})
 
@@ -247,7 +178,7 @@ def test_replies_that_are_read_hold_nothing_of_the_server(fronts: Fronts, front:
     assert raw_of(named) == packed("f", 2, 5, -6)
 
 
-def test_umbridge_batches_and_derivatives(fronts: Fronts, kind: str) -> None:
+def test_umbridge_batches_and_derivatives(fronts: Addresses, kind: str) -> None:
     thetas, sens = [[0.5, -1.5], [2.0, 0.25]], [[2.0], [-3.0]]
     theta = doubles("input0", [2, 2], *thetas[0], *thetas[1])
     values, gradients, short = tritonclient_grpc(
@@ -266,8 +197,6 @@ def test_umbridge_batches_and_derivatives(fronts: Fronts, kind: str) -> None:
     assert "'input0'" in short["error"]["message"]
 
 
-# --- errors ---
-
 OF_TRITON = {
     2: ("INTERNAL", "refused with code 2"),
     3: ("NOT_FOUND", "refused with code 3"),
@@ -283,35 +212,32 @@ ERRORS: Mapping[str, Mapping[int, tuple[str, str]]] = {
         404: ("NOT_FOUND", "refused with code 404"),
         422: ("FAILED_PRECONDITION", "refused with code 422"),
     },
-    "kserve": {
-        1: ("INVALID_ARGUMENT", "refused with code 1"),
-        2: ("INVALID_ARGUMENT", "refused with code 2"),
-    },
+    "kserve": {1: ("INVALID_ARGUMENT", "refused with code 1"), 2: ("INVALID_ARGUMENT", "refused with code 2")},
 }
 
 
 @pytest.mark.parametrize("front", ERRORS)
-def test_errors_of_a_model(fronts: Fronts, front: str, kind: str) -> None:
+def test_errors_of_a_model(fronts: Addresses, front: str, kind: str) -> None:
     results = tritonclient_grpc(fronts[front], kind, *(infer("fail", number("code", code)) for code in ERRORS[front]))
 
-    assert dict(zip(ERRORS[front], map(told, results), strict=True)) == ERRORS[front]
+    assert dict(zip(ERRORS[front], map(error_of, results), strict=True)) == ERRORS[front]
 
 
-def test_codes_that_rest_lacks(fronts: Fronts, kind: str) -> None:
+def test_codes_that_rest_lacks(fronts: Addresses, kind: str) -> None:
     results = tritonclient_grpc(fronts["triton"], kind, *(infer("fail", number("code", code)) for code in (1, 7, 8)))
 
     assert list(map(status_of, results)) == ["UNKNOWN", "ALREADY_EXISTS", "CANCELLED"]
 
 
 @pytest.mark.parametrize("front", V2)
-def test_a_crash_shows_no_source(fronts: Fronts, front: str, kind: str) -> None:
+def test_a_crash_shows_no_source(fronts: Addresses, front: str, kind: str) -> None:
     (crash,) = tritonclient_grpc(fronts[front], kind, infer("fail", number("code", 9)))
 
     assert status_of(crash) == "INTERNAL"
     assert not any(mark in crash["error"]["message"] for mark in ("Traceback", "model.py", "\n"))
 
 
-def test_errors_of_umbridge(fronts: Fronts, kind: str) -> None:
+def test_errors_of_umbridge(fronts: Addresses, kind: str) -> None:
     crash, wrong, unknown = tritonclient_grpc(
         fronts["umbridge"], kind, *(infer(name, doubles("input0", [1], 1)) for name in ("crash", "wrong", "nobody"))
     )
@@ -319,22 +245,11 @@ def test_errors_of_umbridge(fronts: Fronts, kind: str) -> None:
     assert [status_of(each) for each in (crash, wrong, unknown)] == ["INTERNAL", "INTERNAL", "NOT_FOUND"]
 
 
-# --- size ---
-
-
-@pytest.mark.parametrize("front", TRITONS)
-def test_a_tensor_of_64_mib(fronts: Fronts, front: str) -> None:
+@pytest.mark.parametrize("front", [*TRITONS, "rest"])
+def test_a_tensor_of_64_mib(fronts: Addresses, front: str) -> None:
     large = random.Random(1).randbytes(LARGE)
-    (result,) = tritonclient_grpc(
-        fronts[front], "sync", infer("identity_UINT8", tensor("INPUT0", "UINT8", [LARGE], large))
-    )
-
-    assert raw_of(result) == large
-
-
-def test_a_tensor_of_64_mib_from_rest(fronts: Fronts) -> None:
-    large = random.Random(2).randbytes(LARGE)
-    (result,) = tritonclient(fronts["rest"], "sync", infer("identity_UINT8", tensor("INPUT0", "UINT8", [LARGE], large)))
+    client = tritonclient if front == "rest" else tritonclient_grpc
+    (result,) = client(fronts[front], "sync", infer("identity_UINT8", tensor("INPUT0", "UINT8", [LARGE], large)))
 
     assert raw_of(result) == large
 
@@ -348,14 +263,11 @@ routes: [{{match: {{model: "*"}}, backend: triton}}]
 """
 
 
-def test_what_is_larger_than_a_limit_is_refused(
-    triton: Triton, start_gateway: Callable[[str], Gateway], kind: str
-) -> None:
-    large, small = free_port(), free_port()
-    start_gateway(SMALL.format(large=large, small=small, triton=triton.grpc))
+def test_what_is_larger_than_a_limit_is_rejected(triton: Triton, listen: Listen, kind: str) -> None:
+    fronts = listen(SMALL, triton=triton.grpc)
     step = infer("identity_UINT8", tensor("INPUT0", "UINT8", [150_000], bytes(150_000)))
-    (request,) = tritonclient_grpc(f"127.0.0.1:{small}", kind, step)
-    (reply,) = tritonclient_grpc(f"127.0.0.1:{large}", kind, step)
+    (request,) = tritonclient_grpc(fronts["small"], kind, step)
+    (reply,) = tritonclient_grpc(fronts["large"], kind, step)
 
     assert status_of(request) == "RESOURCE_EXHAUSTED"
     assert "100000" in request["error"]["message"]

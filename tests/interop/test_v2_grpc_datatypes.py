@@ -4,14 +4,13 @@ real servers."""
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tests.interop.exchanges import gateway
-from tests.interop.processes import Triton, free_port
+from tests.interop.exchanges import Addresses, Listen
 from tests.interop.real_clients import Step, infer, tensor, tritonclient, tritonclient_grpc
 from tests.interop.servers.triton_models.repository import DATATYPES
 from tests.interop.v2_datatypes import (
@@ -30,53 +29,13 @@ from tests.interop.v2_datatypes import (
     widened,
     without_payloads,
 )
-from tests.interop.v2_servers import V2Server
 
-CONFIG = """
-listeners:
-  - {{name: umbridge, bind: "127.0.0.1:{umbridge}", protocols: [v2-grpc]}}
-  - {{name: triton, bind: "127.0.0.1:{triton}", protocols: [v2-grpc]}}
-  - {{name: mlserver, bind: "127.0.0.1:{mlserver}", protocols: [v2-grpc]}}
-  - {{name: kserve, bind: "127.0.0.1:{kserve}", protocols: [v2-grpc]}}
-  - {{name: by_rest, bind: "127.0.0.1:{by_rest}", protocols: [v2-grpc]}}
-  - {{name: rest, bind: "127.0.0.1:{rest}", protocols: [v2-rest]}}
-backends:
-  umbridge: {{protocol: umbridge, endpoints: ["{at_umbridge}"]}}
-  triton: {{protocol: v2-grpc, endpoints: ["{at_triton}"]}}
-  mlserver: {{protocol: v2-grpc, endpoints: ["{at_mlserver}"]}}
-  kserve: {{protocol: v2-grpc, endpoints: ["{at_kserve}"]}}
-  by_rest: {{protocol: v2-rest, endpoints: ["{at_by_rest}"]}}
-routes:
-  - {{match: {{listener: umbridge}}, backend: umbridge}}
-  - {{match: {{listener: mlserver}}, backend: mlserver}}
-  - {{match: {{listener: kserve}}, backend: kserve}}
-  - {{match: {{listener: by_rest}}, backend: by_rest}}
-  - {{match: {{model: "*"}}, backend: triton}}
-"""
-FRONTS = ("umbridge", "triton", "mlserver", "kserve", "by_rest", "rest")
 KINDS = ("sync", "aio")
 
 
 @pytest.fixture(scope="module")
-def fronts(
-    umbridge_server: str,
-    triton: Triton,
-    mlserver: V2Server,
-    kserve: V2Server,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Mapping[str, str]]:
-    """The gateway's address in front of each server."""
-    ports = {name: free_port() for name in FRONTS}
-    config = CONFIG.format(
-        **ports,
-        at_umbridge=umbridge_server,
-        at_triton=triton.grpc,
-        at_mlserver=mlserver.grpc,
-        at_kserve=kserve.grpc,
-        at_by_rest=triton.http,
-    )
-    with gateway(config, tmp_path_factory.mktemp("gateway")):
-        yield {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+def fronts(in_front: Listen) -> Addresses:
+    return in_front()
 
 
 Show = Callable[[str, str], None]
@@ -185,7 +144,7 @@ def cells_of(front: str, address: str, kind: str) -> dict[tuple[str, str], str]:
 
 
 @pytest.mark.parametrize("front", WAYS)
-def test_every_datatype_in_every_form(fronts: Mapping[str, str], front: str, show_at_the_end: Show) -> None:
+def test_every_datatype_in_every_form(fronts: Addresses, front: str, show_at_the_end: Show) -> None:
     way = WAYS[front]
     found = {kind: cells_of(front, fronts[front], kind) for kind in KINDS}
     both = {key: " / ".join(dict.fromkeys(found[kind][key] for kind in KINDS)) for key in found["sync"]}
@@ -209,7 +168,7 @@ def rest_cells(address: str, kind: str) -> dict[tuple[str, str], str]:
     }
 
 
-def test_every_datatype_from_rest(fronts: Mapping[str, str], show_at_the_end: Show) -> None:
+def test_every_datatype_from_rest(fronts: Addresses, show_at_the_end: Show) -> None:
     found = {kind: rest_cells(fronts["rest"], kind) for kind in KINDS}
     both = {key: " / ".join(dict.fromkeys(found[kind][key] for kind in KINDS)) for key in found["sync"]}
     show_at_the_end("V2 REST to Triton by gRPC: datatype by form, tritonclient sync and aio", table(both))
@@ -218,7 +177,7 @@ def test_every_datatype_from_rest(fronts: Mapping[str, str], show_at_the_end: Sh
     assert [found[kind] for kind in KINDS] == [documented] * len(KINDS)
 
 
-def test_tensors_in_json_and_in_binary_in_one_request(fronts: Mapping[str, str]) -> None:
+def test_tensors_in_json_and_in_binary_in_one_request(fronts: Addresses) -> None:
     turns = mixtures()
     results = tritonclient(fronts["rest"], "sync", *map(mixed_step, turns))
 

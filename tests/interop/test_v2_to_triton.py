@@ -8,13 +8,15 @@ import json
 import random
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.interop import exchanges
-from tests.interop.processes import Triton, free_port
+from tests.interop.exchanges import Addresses, Listen
+from tests.interop.processes import Triton
 from tests.interop.rawhttp import post
 from tests.interop.real_clients import Step, doubles, elements, infer, packed, raw_of, tensor, tritonclient
 from tests.interop.servers.triton_models.repository import DATATYPES, TABLE
@@ -34,8 +36,8 @@ from tests.interop.v2_datatypes import (
 
 CONFIG = """
 listeners:
-  - {{name: http, bind: "{address}", protocols: [v2-rest]}}
-  - {{name: checked, bind: "{checked}", protocols: [v2-rest]}}
+  - {{name: http, bind: "127.0.0.1:{http}", protocols: [v2-rest]}}
+  - {{name: checked, bind: "127.0.0.1:{checked}", protocols: [v2-rest]}}
 backends:
   triton: {{protocol: v2-rest, endpoints: ["{triton}"]}}
 routes:
@@ -54,48 +56,28 @@ Ask = Callable[..., list[Any]]
 
 
 @pytest.fixture(scope="module")
-def gateway(triton: Triton, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    address, checked = (f"127.0.0.1:{free_port()}" for _ in range(2))
-    config = CONFIG.format(address=address, checked=checked, triton=triton.http)
-    with exchanges.gateway(config, tmp_path_factory.mktemp("gateway") / "gateway"):
-        CHECKED[address] = checked
-        yield address
+def fronts(listen: Listen, triton: Triton) -> Addresses:
+    """At `checked` every message is read."""
+    return listen(CONFIG, triton=triton.http)
 
 
-CHECKED: dict[str, str] = {}
-"""By a gateway's address that of its listener where every message is read."""
-
-
-@pytest.fixture(params=KINDS)
-def ask(request: pytest.FixtureRequest, gateway: str) -> Ask:
+@pytest.fixture
+def ask(kind: str, fronts: Addresses) -> Ask:
     """Runs steps in either client."""
-    return lambda *steps, **options: tritonclient(gateway, request.param, *steps, **options)
-
-
-@pytest.fixture(params=KINDS)
-def ask_checked(request: pytest.FixtureRequest, gateway: str) -> Ask:
-    """The same where every message is read."""
-    return lambda *steps, **options: tritonclient(CHECKED[gateway], request.param, *steps, **options)
-
-
-def infer_json(gateway: str, model: str, **document: object) -> dict[str, Any]:
-    """A request in JSON, as curl sends it; what the reply's JSON says."""
-    reply = post(gateway, f"/v2/models/{model}/infer", json.dumps(document).encode())
-    answer: dict[str, Any] = json.loads(reply.body)
-    return answer
+    return partial(tritonclient, fronts["http"], kind)
 
 
 # --- every datatype in every form ---
 
 
 @pytest.fixture(scope="module")
-def cells(gateway: str, show_at_the_end: Callable[[str, str], None]) -> dict[tuple[str, str, str], str]:
+def cells(fronts: Addresses, show_at_the_end: Callable[[str, str], None]) -> dict[tuple[str, str, str], str]:
     """What became of each (client, datatype, form)."""
     found = {}
     for kind in KINDS:
-        found.update(_cells_of(gateway, kind))
+        found.update(_cells_of(fronts["http"], kind))
     for datatype in DATATYPES:
-        for form, outcome in _texts(gateway, datatype).items():
+        for form, outcome in _texts(fronts["checked"], datatype).items():
             found.update({(kind, datatype, form): outcome for kind in KINDS})
     shown = {}
     for _, datatype, form in found:
@@ -105,11 +87,11 @@ def cells(gateway: str, show_at_the_end: Callable[[str, str], None]) -> dict[tup
     return found
 
 
-def _cells_of(gateway: str, kind: str) -> dict[tuple[str, str, str], str]:
+def _cells_of(address: str, kind: str) -> dict[tuple[str, str, str], str]:
     whole = [(datatype, name) for datatype in DATATYPES for name in FORMS]
     mixed = mixtures()
     steps = [*(identity_step(datatype, FORMS[name]) for datatype, name in whole), *map(mixed_step, mixed)]
-    results = tritonclient(gateway, kind, *steps)
+    results = tritonclient(address, kind, *steps)
     found = {
         (kind, datatype, name): outcomes(result, {datatype: FORMS[name]})[0]
         for (datatype, name), result in zip(whole, results[: len(whole)], strict=True)
@@ -124,7 +106,7 @@ def _each(several: Iterable[str]) -> str:
     return ", ".join(sorted(set(several)))
 
 
-def _texts(gateway: str, datatype: str) -> dict[str, str]:
+def _texts(address: str, datatype: str) -> dict[str, str]:
     """JSON as written by hand, as it is and in either coding, where messages are read; the reply repeats it to the
     letter."""
     text, count = JSON_TEXTS[datatype], len(json.loads(JSON_TEXTS[datatype]))
@@ -133,7 +115,7 @@ def _texts(gateway: str, datatype: str) -> dict[str, str]:
     coded = {"text": (body, ()), "gzip text": (gzip.compress(body), ("Content-Encoding: gzip",))}
     found = {}
     for form, (sent, headers) in coded.items():
-        reply = post(CHECKED[gateway], f"/v2/models/identity_{datatype}/infer", sent, *headers)
+        reply = post(address, f"/v2/models/identity_{datatype}/infer", sent, *headers)
         if reply.status == 400 and "has no JSON form; use the binary data format" in reply.error:
             found[form] = REFUSED
         else:
@@ -156,12 +138,12 @@ def test_every_datatype_in_every_form(cells: dict[tuple[str, str, str], str], ki
 
 @pytest.mark.parametrize(("coding", "undo"), [("gzip", gzip.decompress), ("deflate", zlib.decompress)])
 def test_long_replies_are_in_the_coding_that_is_asked_for(
-    gateway: str, coding: str, undo: Callable[[bytes], bytes]
+    fronts: Addresses, coding: str, undo: Callable[[bytes], bytes]
 ) -> None:
     document = {"name": "INPUT0", "datatype": "INT32", "shape": [1000], "data": [7] * 1000}
     body = json.dumps({"inputs": [document]}).encode()
-    plain = post(gateway, "/v2/models/identity_INT32/infer", body)
-    coded = post(gateway, "/v2/models/identity_INT32/infer", body, f"Accept-Encoding: {coding}")
+    plain = post(fronts["http"], "/v2/models/identity_INT32/infer", body)
+    coded = post(fronts["http"], "/v2/models/identity_INT32/infer", body, f"Accept-Encoding: {coding}")
 
     assert "content-encoding" not in plain.headers
     assert coded.headers["content-encoding"] == coding
@@ -180,11 +162,11 @@ def test_nan_and_infinities_are_read_from_json(ask: Ask) -> None:
     assert raw_of(result) == raw
 
 
-def test_nan_in_a_json_reply_that_is_read_is_refused_by_name_unless_the_route_says_how(
-    ask: Ask, ask_checked: Ask
+def test_nan_in_a_json_reply_that_is_read_is_rejected_by_name_unless_the_route_says_how(
+    ask: Ask, fronts: Addresses, kind: str
 ) -> None:
     data = tensor("INPUT0", "FP64", [3], packed("d", 1, float("nan"), float("-inf")))
-    (refused,) = ask_checked(infer("identity_FP64", data, outputs={"OUTPUT0": False}))
+    (refused,) = tritonclient(fronts["checked"], kind, infer("identity_FP64", data, outputs={"OUTPUT0": False}))
     (literal,) = ask(infer("literal", data, outputs={"OUTPUT0": False}))
 
     assert refused["error"]["status"] == "400"
@@ -195,24 +177,21 @@ def test_nan_in_a_json_reply_that_is_read_is_refused_by_name_unless_the_route_sa
 
 @pytest.mark.parametrize(
     ("model", "data"),
-    [
-        ("literal", b"[1.0,NaN,-Infinity]"),
-        ("string", b'[1.0,"NaN","-Infinity"]'),
-        ("null", b"[1.0,null,null]"),
-    ],
+    [("literal", b"[1.0,NaN,-Infinity]"), ("string", b'[1.0,"NaN","-Infinity"]'), ("null", b"[1.0,null,null]")],
 )
-def test_nan_as_the_route_says(gateway: str, model: str, data: bytes) -> None:
+def test_nan_as_the_route_says(fronts: Addresses, model: str, data: bytes) -> None:
     body = b'{"inputs":[{"name":"INPUT0","datatype":"FP64","shape":[3],"data":[1,NaN,-Infinity]}]}'
-    reply = post(gateway, f"/v2/models/{model}/infer", body)
+    reply = post(fronts["http"], f"/v2/models/{model}/infer", body)
 
     assert b'"shape":[3],"data":%b}' % data in reply.body
 
 
-def test_bytes_that_are_no_text(ask_checked: Ask, gateway: str) -> None:
+def test_bytes_that_are_no_text(fronts: Addresses, kind: str) -> None:
     data = tensor("INPUT0", "BYTES", [2], elements(b"\xff\0", b""))
-    (refused,) = ask_checked(infer("identity_BYTES", data, outputs={"OUTPUT0": False}))
-    sent = {"name": "INPUT0", "datatype": "BYTES", "shape": [2], "data": ["/wA=", ""]}
-    answer = infer_json(gateway, "base64", inputs=[{**sent, "parameters": {"content_type": "base64"}}])
+    (refused,) = tritonclient(fronts["checked"], kind, infer("identity_BYTES", data, outputs={"OUTPUT0": False}))
+    sent: Step = {"name": "INPUT0", "datatype": "BYTES", "shape": [2], "data": ["/wA=", ""]}
+    sent["parameters"] = {"content_type": "base64"}
+    _, answer = exchanges.post(fronts["http"], "/v2/models/base64/infer", inputs=[sent])
 
     assert refused["error"]["status"] == "400"
     assert "output 'OUTPUT0' holds bytes that are not UTF-8" in refused["error"]["message"]

@@ -6,13 +6,13 @@ import base64
 import json
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.interop import exchanges
-from tests.interop.processes import free_port
+from tests.interop.exchanges import Listen
 from tests.interop.rawhttp import post
 from tests.interop.real_clients import (
     FUNCTIONS,
@@ -20,6 +20,7 @@ from tests.interop.real_clients import (
     Step,
     doubles,
     elements,
+    error_of,
     infer,
     operations,
     packed,
@@ -30,7 +31,7 @@ from tests.interop.real_clients import (
 
 CONFIG = """
 listeners:
-  - {{name: http, bind: "{address}", protocols: [v2-rest]}}
+  - {{name: http, bind: "127.0.0.1:{http}", protocols: [v2-rest]}}
 backends:
   science: {{protocol: umbridge, endpoints: ["{umbridge}"]}}
 routes:
@@ -50,17 +51,14 @@ Ask = Callable[..., list[Any]]
 
 
 @pytest.fixture(scope="module")
-def gateway(umbridge_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    address = f"127.0.0.1:{free_port()}"
-    config = CONFIG.format(address=address, umbridge=umbridge_server)
-    with exchanges.gateway(config, tmp_path_factory.mktemp("gateway") / "gateway"):
-        yield address
+def address(listen: Listen, umbridge_server: str) -> str:
+    return listen(CONFIG, umbridge=umbridge_server)["http"]
 
 
-@pytest.fixture(params=["sync", "aio"])
-def ask(request: pytest.FixtureRequest, gateway: str) -> Ask:
+@pytest.fixture
+def ask(kind: str, address: str) -> Ask:
     """Runs steps in either client."""
-    return lambda *steps, **options: tritonclient(gateway, request.param, *steps, **options)
+    return partial(tritonclient, address, kind)
 
 
 def numbers_of(result: Any) -> list[list[float]]:
@@ -72,10 +70,6 @@ def numbers_of(result: Any) -> list[list[float]]:
 
 def shapes_of(result: Any) -> list[list[int]]:
     return [output["shape"] for output in result["outputs"]]
-
-
-def told(result: Any) -> tuple[str, str]:
-    return result["error"]["status"], result["error"]["message"]
 
 
 # --- what the server serves ---
@@ -112,10 +106,8 @@ def test_the_index_lists_companions_where_the_model_claims_them(ask: Ask) -> Non
 
 
 def test_metadata(ask: Ask) -> None:
-    server, two, literal, scaled, unknown = ask(
-        {"op": "server_metadata"},
-        *({"op": "metadata", "model": model} for model in ("two", "literal", "scaled", "nobody")),
-    )
+    models = ({"op": "metadata", "model": model} for model in ("two", "literal", "scaled", "nobody"))
+    server, two, literal, scaled, unknown = ask({"op": "server_metadata"}, *models)
 
     assert server["name"] == "modelglot"
     assert two == {
@@ -127,7 +119,7 @@ def test_metadata(ask: Ask) -> None:
     }
     assert (literal["name"], literal["inputs"]) == ("literal", [_spec("input0", 2)])
     assert scaled["inputs"] == [_spec("input0", 2)]  # that of the empty config
-    assert told(unknown)[0] == "404"
+    assert error_of(unknown)[0] == "404"
 
 
 def _spec(name: str, size: int, datatype: str = "FP64") -> dict[str, object]:
@@ -148,7 +140,7 @@ def test_metadata_of_companions(ask: Ask) -> None:
             name: ("INT64", [-1, 1]) for name in EXTRAS[operation] if "wrt" in name
         }
         assert [spec["name"] for spec in companion["outputs"]] == ["output"]
-    assert told(unclaimed)[0] == "501"
+    assert error_of(unclaimed)[0] == "501"
 
 
 def test_config_is_written_from_metadata(ask: Ask) -> None:
@@ -156,15 +148,15 @@ def test_config_is_written_from_metadata(ask: Ask) -> None:
     *known, unknown = ask(*({"op": "config", "model": model} for model in ("two", "two.gradient", "literal", "nobody")))
 
     assert [each["name"] for each in known] == ["two", "two.gradient", "literal"]
-    assert told(unknown)[0] == "404"
+    assert error_of(unknown)[0] == "404"
 
 
 def test_versions_do_not_exist(ask: Ask) -> None:
     point = doubles("input0", [2], 1, 2)
     results = ask(infer("posterior", point, version="1"), {"op": "metadata", "model": "posterior", "version": "1"})
 
-    assert [told(result)[0] for result in results] == ["404", "404"]
-    assert "'posterior' has no version '1'" in told(results[0])[1]
+    assert [error_of(result)[0] for result in results] == ["404", "404"]
+    assert "'posterior' has no version '1'" in error_of(results[0])[1]
 
 
 # --- Evaluate ---
@@ -215,7 +207,7 @@ def test_requested_outputs_come_alone_and_in_order(ask: Ask) -> None:
     first, second = FUNCTIONS["two"].evaluate(INPUTS["two"])
     assert numbers_of(one) == [second]
     assert numbers_of(swapped) == [second, first]
-    assert (told(unknown)[0], "output7" in told(unknown)[1]) == ("400", True)
+    assert (error_of(unknown)[0], "output7" in error_of(unknown)[1]) == ("400", True)
 
 
 def test_compression(ask: Ask) -> None:
@@ -228,17 +220,13 @@ def test_compression(ask: Ask) -> None:
 
 
 def test_narrower_numbers_are_widened_where_that_is_exact(ask: Ask) -> None:
-    exact = [
-        tensor("input0", *each)
-        for each in (("FP32", [3], packed("f", 1, 0.5, -2)), ("INT32", [3], packed("i", 1, 2, 3)))
-    ]
-    widened, integers, refused = ask(
-        *(infer("double", each) for each in (*exact, tensor("input0", "INT64", [3], packed("q", 1, 2, 3))))
-    )
+    given = (("FP32", packed("f", 1, 0.5, -2)), ("INT32", packed("i", 1, 2, 3)), ("INT64", packed("q", 1, 2, 3)))
+    steps = [infer("double", tensor("input0", datatype, [3], raw)) for datatype, raw in given]
+    widened, integers, refused = ask(*steps)
 
     assert (raw_of(widened), raw_of(integers)) == (packed("d", 2, 1, -4), packed("d", 2, 4, 6))
-    assert told(refused)[0] == "400"
-    assert all(word in told(refused)[1] for word in ("'input0'", "INT64", "FP64", "cast: round"))
+    assert error_of(refused)[0] == "400"
+    assert all(word in error_of(refused)[1] for word in ("'input0'", "INT64", "FP64", "cast: round"))
 
 
 def test_nan_and_infinities(ask: Ask) -> None:
@@ -250,7 +238,7 @@ def test_nan_and_infinities(ask: Ask) -> None:
     for result in (binary, literal):
         beyond, diverged, overflown = numbers_of(result)[0]
         assert (beyond, math.isnan(diverged), overflown) == (-math.inf, True, math.inf)
-    assert (told(refused)[0], "output 'output0': element 0 is -inf" in told(refused)[1]) == ("400", True)
+    assert (error_of(refused)[0], "output 'output0': element 0 is -inf" in error_of(refused)[1]) == ("400", True)
 
 
 def test_config_is_a_parameter(ask: Ask) -> None:
@@ -264,11 +252,8 @@ def test_config_is_a_parameter(ask: Ask) -> None:
     )
 
     assert (numbers_of(scaled), numbers_of(plain)) == ([[2.5, 5, 7.5]], [[1, 2]])
-    assert (told(text)[0], "'config'" in told(text)[1]) == ("400", True)
-    assert (told(other)[0], "'n'" in told(other)[1]) == ("400", True)
-
-
-# --- derivatives ---
+    assert (error_of(text)[0], "'config'" in error_of(text)[1]) == ("400", True)
+    assert (error_of(other)[0], "'n'" in error_of(other)[1]) == ("400", True)
 
 
 def test_companions_are_the_formulas(ask: Ask) -> None:
@@ -294,20 +279,16 @@ def test_a_batch_of_derivatives(ask: Ask) -> None:
     theta = doubles("input0", [2, 2], *points[0], *points[1])
     weights = doubles("sens", [2, 1], *sens[0], *sens[1])
     zero = packed("q", 0)
+    indices = [tensor(name, "INT64", [1], zero) for name in ("out_wrt", "in_wrt")]
     results = ask(
         infer("posterior.gradient", theta, weights),
-        infer(
-            "posterior.gradient", theta, *(tensor(name, "INT64", [1], zero) for name in ("out_wrt", "in_wrt")), weights
-        ),
+        infer("posterior.gradient", theta, *indices, weights),
         infer("posterior.gradient", theta, tensor("in_wrt", "INT64", [2, 1], 2 * zero), weights),
     )
 
     gradients = [FUNCTIONS["posterior"].gradient(0, 0, [point], each) for point, each in zip(points, sens, strict=True)]
     assert [numbers_of(result) for result in results] == [[[*gradients[0], *gradients[1]]]] * 3
     assert shapes_of(results[0]) == [[2, 2]]
-
-
-# --- errors ---
 
 
 def test_wrong_inputs(ask: Ask) -> None:
@@ -326,8 +307,10 @@ def test_wrong_inputs(ask: Ask) -> None:
     }
     results = ask(*steps.values())
 
-    assert [told(result)[0] for result in results] == ["400"] * len(steps)
-    missing = [(text, told(each)[1]) for text, each in zip(steps, results, strict=True) if text not in told(each)[1]]
+    assert [error_of(result)[0] for result in results] == ["400"] * len(steps)
+    missing = [
+        (text, error_of(each)[1]) for text, each in zip(steps, results, strict=True) if text not in error_of(each)[1]
+    ]
     assert missing == []
 
 
@@ -341,14 +324,10 @@ def test_unknown_names_and_what_is_not_claimed(ask: Ask) -> None:
         infer("no_evaluate", *(doubles(f"input{at}", [len(each)], *each) for at, each in enumerate(INPUTS["two"]))),
     )
 
-    assert [told(result)[0] for result in (unknown, unknown_companion, unclaimed, evaluate)] == [
-        "404",
-        "404",
-        "501",
-        "501",
-    ]
-    assert "nobody" in told(unknown)[1]
-    assert "not supported" in told(evaluate)[1]
+    statuses = [error_of(result)[0] for result in (unknown, unknown_companion, unclaimed, evaluate)]
+    assert statuses == ["404", "404", "501", "501"]
+    assert "nobody" in error_of(unknown)[1]
+    assert "not supported" in error_of(evaluate)[1]
 
 
 def test_errors_of_a_model(ask: Ask) -> None:
@@ -359,9 +338,9 @@ def test_errors_of_a_model(ask: Ask) -> None:
         infer("double", doubles("input0", [3], 1, 2, 3)),
     )
 
-    assert (told(crash)[0], "Traceback" in told(crash)[1]) == ("500", False)
-    assert (told(batch)[0], told(batch)[1].startswith("row 0: ")) == ("500", True)
-    assert told(wrong) == (
+    assert (error_of(crash)[0], "Traceback" in error_of(crash)[1]) == ("500", False)
+    assert (error_of(batch)[0], error_of(batch)[1].startswith("row 0: ")) == ("500", True)
+    assert error_of(wrong) == (
         "502",
         "Number of output vectors returned by model does not match number of model outputs declared by model!",
     )
@@ -371,10 +350,10 @@ def test_errors_of_a_model(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("output", "parameter"), [({"classification": 1}, "classification"), ({"anything": "else"}, "anything")]
 )
-def test_parameters_of_outputs_are_not_lost_silently(gateway: str, output: dict[str, object], parameter: str) -> None:
+def test_parameters_of_outputs_are_not_lost_silently(address: str, output: dict[str, object], parameter: str) -> None:
     data = {"name": "input0", "datatype": "FP64", "shape": [2], "data": [1, 2]}
     document = {"inputs": [data], "outputs": [{"name": "output0", "parameters": output}]}
-    reply = post(gateway, "/v2/models/posterior/infer", json.dumps(document).encode())
+    reply = post(address, "/v2/models/posterior/infer", json.dumps(document).encode())
 
     assert (reply.status, parameter in reply.error) == (400, True)
 

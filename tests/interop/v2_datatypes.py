@@ -141,10 +141,7 @@ def _outcome(entry: Mapping[str, Any], output: Mapping[str, Any], datatype: str,
     return WIDENED if mark == datatype and found == widened else WRONG
 
 
-_WIDEN = {
-    "FP16": lambda raw: packed("f", *struct.unpack("<e", raw)),
-    "BF16": lambda raw: b"\0\0" + raw,
-}
+_WIDEN = {"FP16": lambda raw: packed("f", *struct.unpack("<e", raw)), "BF16": lambda raw: b"\0\0" + raw}
 
 _NUMBERS = {
     "UINT8": "B",

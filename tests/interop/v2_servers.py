@@ -4,45 +4,29 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.interop.processes import HERE, Process, answers, free_port
+from tests.interop.processes import HERE, Process, V2Server, answers, free_port, start_script
 from tests.interop.servers.v2_models import TABLE, Model
 from tests.limits import GENEROUS
 from tests.peers.build import require
 
-SERVERS = HERE / "servers"
 CODE = ("mlserver_runtime.py", "v2_kinds.py", "v2_models.py", "functions.py")
-
-
-@dataclass
-class V2Server:
-    """A server of V2 over REST and gRPC; both addresses are `host:port`."""
-
-    process: Process
-    http: str
-    grpc: str
-
-    def stop(self) -> int:
-        return self.process.stop(seconds=10)
 
 
 def start_mlserver(folder: Path) -> V2Server:
     home, http, grpc = require("mlserver"), free_port(), free_port()
     models = write_models(folder / "models", http, grpc)
-    return _started([str(home / "bin" / "mlserver"), "start", str(models)], folder, http, grpc)
+    return _started(Process([str(home / "bin" / "mlserver"), "start", str(models)], folder), http, grpc)
 
 
 def start_kserve(folder: Path) -> V2Server:
-    python, http, grpc = require("kserve") / "bin" / "python", free_port(), free_port()
-    return _started([str(python), str(SERVERS / "kserve_server.py"), str(http), str(grpc)], folder, http, grpc)
+    http, grpc = free_port(), free_port()
+    return _started(start_script("kserve", "kserve_server", folder, http, grpc), http, grpc)
 
 
-def _started(command: Sequence[str], folder: Path, http: int, grpc: int) -> V2Server:
-    process = Process(command, folder)
+def _started(process: Process, http: int, grpc: int) -> V2Server:
     # Not the server's own readiness: MLServer is ready before its first model is loaded.
     ready = f"http://127.0.0.1:{http}/v2/models/{TABLE[0].name}/ready"
     process.wait_until(lambda: answers(ready), GENEROUS)
@@ -53,7 +37,16 @@ def write_models(folder: Path, http: int, grpc: int) -> Path:
     """What `mlserver start` takes: the server's settings, the runtime, and a folder with the settings of each model."""
     folder.mkdir(parents=True)
     for name in CODE:
-        shutil.copy(SERVERS / name, folder)
+        shutil.copy(HERE / "servers" / name, folder)
+    write_settings(folder, http, grpc)
+    for model in TABLE:
+        home = folder / model.name
+        home.mkdir()
+        (home / "model-settings.json").write_text(json.dumps(model_settings(model)))
+    return folder
+
+
+def write_settings(folder: Path, http: int, grpc: int, **more: object) -> None:
     settings = {
         "host": "127.0.0.1",
         "http_port": http,
@@ -64,13 +57,9 @@ def write_models(folder: Path, http: int, grpc: int) -> Path:
         # Streams work only in the server's own process, and not through its compression.
         "parallel_workers": 0,
         "gzip_enabled": False,
+        **more,
     }
     (folder / "settings.json").write_text(json.dumps(settings))
-    for model in TABLE:
-        home = folder / model.name
-        home.mkdir()
-        (home / "model-settings.json").write_text(json.dumps(model_settings(model)))
-    return folder
 
 
 def model_settings(model: Model) -> dict[str, Any]:

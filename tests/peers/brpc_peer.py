@@ -180,48 +180,9 @@ RESET = {
 
 
 def wrong_id(reply: bytes) -> bytes:
-    return with_meta(reply, lambda meta: meta | {"correlation_id": meta["correlation_id"] + (1 << 32)})
-
-
-def stray(reply: bytes) -> bytes:
-    return wrong_id(reply) + reply
-
-
-def twice(reply: bytes) -> bytes:
-    return reply + reply
-
-
-def meta_larger(reply: bytes) -> bytes:
-    return HEADER.pack(MAGIC, 8, 16) + reply[HEADER.size :][:8]
-
-
-def body_larger(reply: bytes) -> bytes:
-    return HEADER.pack(MAGIC, 0xFFFFFFFF, 16) + reply[HEADER.size :]
-
-
-def garbage_meta(reply: bytes) -> bytes:
-    return pack(b"\xff" * 8, b"")
-
-
-def attachment_larger(reply: bytes) -> bytes:
-    return with_meta(reply, lambda meta: meta | {"attachment_size": 1 << 30})
-
-
-def bad_checksum(reply: bytes) -> bytes:
-    return with_meta(reply, lambda meta: meta | {"checksum_type": CRC32C, "checksum_value": bytes(4)})
-
-
-def unknown_compression(reply: bytes) -> bytes:
-    return with_meta(reply, lambda meta: meta | {"compress_type": 9})
-
-
-def bomb(reply: bytes) -> bytes:
-    return with_meta(reply, lambda meta: meta | {"compress_type": GZIP}, compressed_zeros())
-
-
-def snappy_bomb(reply: bytes) -> bytes:
-    """4 GiB are announced, and nothing follows."""
-    return with_meta(reply, lambda meta: meta | {"compress_type": SNAPPY}, b"\xff\xff\xff\xff\x0f")
+    frame = cut(bytearray(reply))
+    assert frame is not None
+    return with_meta(reply, correlation_id=read_meta(frame.meta)["correlation_id"] + (1 << 32))
 
 
 @cache
@@ -235,27 +196,29 @@ def compressed_zeros() -> bytes:
     return b"\x1f\x8b\x08" + bytes(7) + zeros * (BOMB // len(block)) + ending
 
 
-def with_meta(reply: bytes, change: Callable[[Document], Document], body: bytes | None = None) -> bytes:
+def with_meta(reply: bytes, body: bytes | None = None, **members: object) -> bytes:
+    """The reply with these members in its meta, and another body."""
     frame = cut(bytearray(reply))
     assert frame is not None
-    return write_frame(change(read_meta(frame.meta)), frame.body if body is None else body)
+    return write_frame(read_meta(frame.meta) | members, frame.body if body is None else body)
 
 
 HOSTILE: Mapping[str, Callable[[bytes], bytes]] = {
     "": lambda reply: reply,
     "silent": lambda reply: b"",
     "wrong-id": wrong_id,
-    "stray": stray,
-    "twice": twice,
+    "stray": lambda reply: wrong_id(reply) + reply,
+    "twice": lambda reply: reply + reply,
     "wrong-magic": lambda reply: b"HULU" + reply[4:],
-    "meta-larger": meta_larger,
-    "body-larger": body_larger,
-    "garbage-meta": garbage_meta,
-    "attachment-larger": attachment_larger,
-    "bad-checksum": bad_checksum,
-    "unknown-compression": unknown_compression,
-    "bomb": bomb,
-    "snappy-bomb": snappy_bomb,
+    "meta-larger": lambda reply: HEADER.pack(MAGIC, 8, 16) + reply[HEADER.size :][:8],
+    "body-larger": lambda reply: HEADER.pack(MAGIC, 0xFFFFFFFF, 16) + reply[HEADER.size :],
+    "garbage-meta": lambda reply: pack(b"\xff" * 8, b""),
+    "attachment-larger": lambda reply: with_meta(reply, attachment_size=1 << 30),
+    "bad-checksum": lambda reply: with_meta(reply, checksum_type=CRC32C, checksum_value=bytes(4)),
+    "unknown-compression": lambda reply: with_meta(reply, compress_type=9),
+    "bomb": lambda reply: with_meta(reply, compressed_zeros(), compress_type=GZIP),
+    # 4 GiB are announced, and nothing follows.
+    "snappy-bomb": lambda reply: with_meta(reply, b"\xff\xff\xff\xff\x0f", compress_type=SNAPPY),
     "cut": lambda reply: reply[:-1],
 }
 CLOSES = ("cut", "close")

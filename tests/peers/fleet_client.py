@@ -111,9 +111,7 @@ class Grpc:
         raw = struct.pack(f"<{len(numbers)}d", *numbers)
         asked = {"model_name": model, "model_version": version, "inputs": [given], "raw_input_contents": [raw]}
         told = self._call("ModelInfer", asked)
-        outputs = dict(
-            zip((each["name"] for each in told["outputs"]), told["raw_output_contents"], strict=True),
-        )
+        outputs = dict(zip((each["name"] for each in told["outputs"]), told["raw_output_contents"], strict=True))
         copied = outputs["y"]
         return outputs["model"][4:].decode(), list(struct.unpack(f"<{len(copied) // 8}d", copied))
 

@@ -179,12 +179,7 @@ def _rest(models: FleetModels, method: str, path: str, body: bytes) -> tuple[int
     answered = models.infer(model, version, document["inputs"][0]["data"])
     outputs = [
         {"name": "model", "datatype": "BYTES", "shape": [1], "data": [answered.model]},
-        {
-            "name": "y",
-            "datatype": models.datatype,
-            "shape": [len(answered.numbers)],
-            "data": answered.numbers,
-        },
+        {"name": "y", "datatype": models.datatype, "shape": [len(answered.numbers)], "data": answered.numbers},
     ]
     reply = {"model_name": answered.model, "model_version": answered.version, "outputs": outputs}
     return 200, reply | ({"id": document["id"]} if "id" in document else {})

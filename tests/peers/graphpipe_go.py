@@ -10,7 +10,7 @@ its own few lines, back to front and without a look at what they point to, as th
 - an error is a 400 and a text; strings have no NUL behind them
 - replies are sized up to 2048 bytes, chunked beyond
 
-    with serve(lambda inputs, config: [2 * each for each in inputs], inputs=1, outputs=1) as server:
+    with serve(lambda inputs, config: [2 * each for each in inputs]) as server:
         call(server.url)
         assert server.requests == ["POST /"]
 """
@@ -314,8 +314,12 @@ class Server(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
 
+def twice(inputs: list[Array], config: str) -> list[Array]:
+    return [each + each for each in inputs]
+
+
 @contextmanager
-def serve(apply: Apply, *, inputs: int, outputs: int) -> Iterator[Server]:
+def serve(apply: Apply = twice, *, inputs: int = 1, outputs: int = 1) -> Iterator[Server]:
     """Serve on a free loopback port."""
     server = Server(Model(apply, inputs, outputs))
     with in_thread(server):

@@ -20,8 +20,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tests.in_thread import in_thread
 from tests.peers import brpc_peer as brpc
 from tests.peers import grps_http as http
+from tests.peers import grps_python
 from tests.peers import grps_rpc as rpc
 from tests.peers.grps_http import Call, Reply
 from tests.peers.grps_json import cpp_float, load, nested, pretty, read, tensor_of, tree
@@ -193,10 +195,13 @@ def streamed(message: Document) -> bytes:
 
 
 @dataclass
-class Server:
-    http: http.Server
-    grpc: rpc.Server | None
-    brpc: brpc.Server | None
+class Server(grps_python.Server):
+    _brpc: brpc.Server | None
+
+    @property
+    def brpc(self) -> brpc.Server:
+        assert self._brpc is not None
+        return self._brpc
 
 
 @contextmanager
@@ -216,7 +221,7 @@ def serve(
     service = Service(models, customized_path, customized_body, stream_type)
     with ExitStack() as running:
         web = http.Server(service.answer, http_port, close_each=False, body_limit=BODY_LIMIT)
-        running.callback(web.stop)
+        running.enter_context(in_thread(web))
         remote = framed = None
         if grpc_port is not None:
             remote = rpc.Server(service.rpc_methods(), service.stream, grpc_port)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+
+from tests.in_thread import QuietHandler
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Reply:
 Answer = Callable[[Call], Reply]
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     server: Server
     number = 0
@@ -106,9 +108,6 @@ class Handler(BaseHTTPRequestHandler):
                 self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         self.wfile.write(b"0\r\n\r\n")
 
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
 
 class Server(ThreadingHTTPServer):
     """`url`, `address`, and what came: `requests`, `connections`."""
@@ -126,8 +125,6 @@ class Server(ThreadingHTTPServer):
         self.port = int(self.server_address[1])
         self.address = f"127.0.0.1:{self.port}"
         self.url = f"http://{self.address}"
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,))
-        self._thread.start()
 
     def connected(self) -> int:
         with self._guard:
@@ -136,11 +133,6 @@ class Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """The client went away."""
-
-    def stop(self) -> None:
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
 
 
 # --- Customized paths: the request and the reply are the model's own ---

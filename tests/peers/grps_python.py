@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
+from tests.in_thread import in_thread
 from tests.peers import grps_http as http
 from tests.peers import grps_rpc as rpc
 from tests.peers.grps_http import Call, Reply
@@ -203,7 +204,12 @@ def page(status: int, title: str, *headers: tuple[str, str]) -> Reply:
 @dataclass
 class Server:
     http: http.Server
-    grpc: rpc.Server | None
+    _grpc: rpc.Server | None
+
+    @property
+    def grpc(self) -> rpc.Server:
+        assert self._grpc is not None
+        return self._grpc
 
 
 @contextmanager
@@ -220,7 +226,7 @@ def serve(
     service = Service(models, loses, customized_path, customized_body)
     with ExitStack() as running:
         web = http.Server(service.answer, http_port, close_each=True)
-        running.callback(web.stop)
+        running.enter_context(in_thread(web))
         remote = None
         if grpc_port is not None:
             remote = rpc.Server(service.rpc_methods(), service.stream, grpc_port)

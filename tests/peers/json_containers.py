@@ -393,27 +393,13 @@ def cog_0_9(asked: Asked) -> Told:
     return _old_cog(asked, {"fail": False}, more, _WORDS_OF_PYDANTIC_1)
 
 
-def _missing(given: object) -> dict[str, Any]:
-    return {"type": "missing", "loc": ["body", "input", "x"], "msg": "Field required", "input": given}
-
-
-def _no_object(given: object) -> dict[str, Any]:
-    text = "Input should be a valid dictionary or object to extract fields from"
-    return {"type": "model_attributes_type", "loc": ["body"], "msg": text, "input": given}
-
-
-def _no_list(given: object) -> dict[str, Any]:
-    return {"type": "list_type", "loc": ["body", "input", "x"], "msg": "Input should be a valid list", "input": given}
+def _wrong(type: str, loc: list[str], msg: str, given: object) -> dict[str, Any]:
+    return {"type": type, "loc": ["body", *loc], "msg": msg, "input": given}
 
 
 def _no_json(body: str) -> dict[str, Any]:
-    return {
-        "type": "json_invalid",
-        "loc": ["body", len(body)],
-        "msg": "JSON decode error",
-        "input": {},
-        "ctx": {"error": "Expecting value"},
-    }
+    told = {"type": "json_invalid", "loc": ["body", len(body)], "msg": "JSON decode error", "input": {}}
+    return {**told, "ctx": {"error": "Expecting value"}}
 
 
 def _no_json_1(body: str) -> dict[str, Any]:
@@ -423,10 +409,11 @@ def _no_json_1(body: str) -> dict[str, Any]:
     return {"loc": ["body", at], "msg": message, "type": "value_error.jsondecode", "ctx": context}
 
 
+NO_OBJECT = "Input should be a valid dictionary or object to extract fields from"
 _WORDS_OF_PYDANTIC_2: Mapping[str, Any] = {
-    "missing": _missing,
-    "object": _no_object,
-    "list": _no_list,
+    "missing": lambda given: _wrong("missing", ["input", "x"], "Field required", given),
+    "object": lambda given: _wrong("model_attributes_type", [], NO_OBJECT, given),
+    "list": lambda given: _wrong("list_type", ["input", "x"], "Input should be a valid list", given),
     "json": _no_json,
     "[]": 422,
     "{}": "1 validation error for PredictionResponse\ninput.x\n  Field required [type=missing, input_value={}, "

@@ -20,5 +20,5 @@ def main(serve: Callable[..., AbstractContextManager[Any]], **ports: int | None)
     # Blocked before any thread starts, so that none of them takes the signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     with serve(**{f"{name}_port": options[name] for name in names}) as server:
-        print(json.dumps({name: getattr(server, name).port for name in names if getattr(server, name)}), flush=True)
+        print(json.dumps({name: getattr(server, name).port for name in names if options[name] is not None}), flush=True)
         signal.sigwait({signal.SIGTERM, signal.SIGINT})

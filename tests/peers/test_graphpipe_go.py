@@ -25,13 +25,9 @@ STRINGS = bytes.fromhex(
 )
 
 
-def twice(inputs: list[Array], config: str) -> list[Array]:
-    return [each + each for each in inputs]
-
-
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with serve(twice, inputs=1, outputs=1) as running:
+    with serve() as running:
         yield running
 
 
@@ -85,11 +81,11 @@ def test_large_replies_are_chunked() -> None:
     def large(inputs: list[Array], config: str) -> list[Array]:
         return [np.arange(1000.0)]
 
-    with serve(large, inputs=1, outputs=1) as server:
+    with serve(large) as server:
         (output,) = outputs(exchange(server, "POST", "/", ONES)[2])
     assert output.tolist() == list(range(1000))
 
 
 def test_errors_are_texts(server: Server) -> None:
-    with serve(twice, inputs=2, outputs=2) as two:
+    with serve(inputs=2, outputs=2) as two:
         assert exchange(two, "POST", "/", ONES)[::2] == (400, b"1 inputs sent but 2 are required\n")

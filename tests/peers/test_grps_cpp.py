@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from http.client import HTTPConnection
-from pathlib import Path
 
 import grpc
 import pytest
@@ -15,13 +14,12 @@ import yaml
 
 from tests.limits import GENEROUS
 from tests.peers.brpc_client import Client
+from tests.peers.build import ROOT
 from tests.peers.grps_client import Grpc, Rest
 from tests.peers.grps_cpp import Server, serve
 from tests.peers.grps_messages import SUCCESS, failure, tensor
-from tests.peers.test_grps_messages import OK
-from tests.peers.test_grps_python import DOUBLED, TWICE, X
-
-ROOT = Path(__file__).parents[2]
+from tests.peers.test_grps_messages import OK, X
+from tests.peers.test_grps_python import DOUBLED, TWICE
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +35,6 @@ def rest(server: Server) -> Rest:
 
 @pytest.fixture
 def remote(server: Server) -> Iterator[Grpc]:
-    assert server.grpc
     with Grpc(server.grpc.address) as client:
         yield client
 
@@ -124,8 +121,6 @@ def test_streams_are_concatenated_and_bytes_are_raw(rest: Rest) -> None:
 
 def test_one_flag_for_all() -> None:
     with serve() as server:
-        assert server.grpc
-        assert server.brpc
         rest = Rest(server.http.address)
         with Grpc(server.grpc.address) as remote, Client(server.brpc.address) as framed:
             down, up = failure(503, "Service Unavailable"), {"status": SUCCESS}

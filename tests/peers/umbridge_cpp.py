@@ -110,8 +110,11 @@ class CppServer(Server):
         super().stop()
 
 
+DOUBLE = Model("double", [3], [3], evaluate=lambda inputs, config: [[2 * each for each in inputs[0]]])
+
+
 @contextmanager
-def serve(models: Sequence[Model], *, parallel: bool = False, keep_alive: float = 5) -> Iterator[CppServer]:
+def serve(models: Sequence[Model] = (DOUBLE,), *, parallel: bool = False, keep_alive: float = 5) -> Iterator[CppServer]:
     """Serve on a free loopback port; on leaving, gates are opened and every thread is joined."""
     server = CppServer(models, parallel, keep_alive)
     try:
@@ -174,24 +177,23 @@ class Service:
         return {"output": [as_doubles(vector) for vector in output]}
 
     def gradient(self, body: dict[str, Any]) -> dict[str, Any]:
-        model = self._supporting(body, "Gradient")
-        in_wrt, out_wrt = index(body, "inWrt"), index(body, "outWrt")
-        inputs, sens, config = vectors(body), vector(body, "sens"), body.get("config")
-        check_index("inWrt", in_wrt, model.sizes(config)[0])
-        check_index("outWrt", out_wrt, model.sizes(config)[1])
-        check_inputs(model, inputs, config)
-        check_length("sens", sens, model.sizes(config)[1][out_wrt])
-        return {"output": as_doubles(self._call(model, model.gradient, out_wrt, in_wrt, inputs, sens, config))}
+        return self._first_derivative(body, "Gradient", "sens", "outWrt")
 
     def apply_jacobian(self, body: dict[str, Any]) -> dict[str, Any]:
-        model = self._supporting(body, "ApplyJacobian")
-        in_wrt, out_wrt = index(body, "inWrt"), index(body, "outWrt")
-        inputs, vec, config = vectors(body), vector(body, "vec"), body.get("config")
-        check_index("inWrt", in_wrt, model.sizes(config)[0])
-        check_index("outWrt", out_wrt, model.sizes(config)[1])
+        return self._first_derivative(body, "ApplyJacobian", "vec", "inWrt")
+
+    def _first_derivative(self, body: dict[str, Any], operation: str, name: str, of: str) -> dict[str, Any]:
+        """The vector `name` is as long as the one that the index `of` chooses."""
+        model = self._supporting(body, operation)
+        wrt = {key: index(body, key) for key in ("inWrt", "outWrt")}
+        inputs, given, config = vectors(body), vector(body, name), body.get("config")
+        sizes = dict(zip(wrt, model.sizes(config), strict=True))
+        for key, at in wrt.items():
+            check_index(key, at, sizes[key])
         check_inputs(model, inputs, config)
-        check_length("vec", vec, model.sizes(config)[0][in_wrt])
-        return {"output": as_doubles(self._call(model, model.apply_jacobian, out_wrt, in_wrt, inputs, vec, config))}
+        check_length(name, given, sizes[of][wrt[of]])
+        compute = getattr(model, OPERATIONS[operation])
+        return {"output": as_doubles(self._call(model, compute, wrt["outWrt"], wrt["inWrt"], inputs, given, config))}
 
     def apply_hessian(self, body: dict[str, Any]) -> dict[str, Any]:
         model = self._supporting(body, "ApplyHessian")

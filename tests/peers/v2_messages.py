@@ -11,19 +11,15 @@ SERVICE = "inference.GRPCInferenceService"
 
 EMPTY: Schema = {}
 CONTENTS = {7: Field("fp64_contents", "double", repeated=True), 8: Field("bytes_contents", "bytes", repeated=True)}
-TENSOR = {
-    1: Field("name", "string"),
-    2: Field("datatype", "string"),
-    3: Field("shape", "int64", repeated=True),
-    5: Field("contents", schema=CONTENTS),
-}
 METADATA_TENSOR = {
     1: Field("name", "string"),
     2: Field("datatype", "string"),
     3: Field("shape", "int64", repeated=True),
 }
+TENSOR = {**METADATA_TENSOR, 5: Field("contents", schema=CONTENTS)}
 MODEL = {1: Field("name", "string"), 2: Field("version", "string")}
 CONTROL = {1: Field("repository_name", "string"), 2: Field("model_name", "string")}
+INFERENCE = {1: Field("model_name", "string"), 2: Field("model_version", "string"), 3: Field("id", "string")}
 INDEXED = {
     1: Field("name", "string"),
     2: Field("version", "string"),
@@ -37,11 +33,7 @@ METHODS: dict[str, tuple[Schema, Schema]] = {
     "ModelReady": (MODEL, {1: Field("ready", "bool")}),
     "ServerMetadata": (
         EMPTY,
-        {
-            1: Field("name", "string"),
-            2: Field("version", "string"),
-            3: Field("extensions", "string", repeated=True),
-        },
+        {1: Field("name", "string"), 2: Field("version", "string"), 3: Field("extensions", "string", repeated=True)},
     ),
     "ModelMetadata": (
         MODEL,
@@ -55,16 +47,12 @@ METHODS: dict[str, tuple[Schema, Schema]] = {
     ),
     "ModelInfer": (
         {
-            1: Field("model_name", "string"),
-            2: Field("model_version", "string"),
-            3: Field("id", "string"),
+            **INFERENCE,
             5: Field("inputs", schema=TENSOR, repeated=True),
             7: Field("raw_input_contents", "bytes", repeated=True),
         },
         {
-            1: Field("model_name", "string"),
-            2: Field("model_version", "string"),
-            3: Field("id", "string"),
+            **INFERENCE,
             5: Field("outputs", schema=TENSOR, repeated=True),
             6: Field("raw_output_contents", "bytes", repeated=True),
         },

@@ -1,19 +1,16 @@
 """The gateway and `tritonclient.grpc` in one process, with the gateway's package on PYTHONPATH.
 
-Reads `[modules]` as JSON from stdin, which it imports in their order; then a request that tritonclient wrote is read by
-the gateway's codec, and what the gateway writes by tritonclient. Prints what each has read.
+Takes `modules`, which it imports in their order; then a request that tritonclient wrote is read by the gateway's codec,
+and what the gateway writes by tritonclient. Prints what each has read.
 """
 
 import importlib
-import json
-import sys
 
 
-def main():
-    (order,) = json.load(sys.stdin)
+def main(order):
     for name in order:
         importlib.import_module(name)
-    json.dump({"request": read_by_the_gateway(), "response": read_by_the_client()}, sys.stdout)
+    return {"request": read_by_the_gateway(), "response": read_by_the_client()}
 
 
 def read_by_the_gateway():
@@ -47,7 +44,3 @@ def read_by_the_client():
     reply = V2_GRPC.encode_response(answer, request, DEFAULT_TRANSLATE)
     result = InferResult(service_pb2.ModelInferResponse.FromString(b"".join(reply.parts)))
     return [result.get_response().model_name, result.get_response().id, result.as_numpy("y").tolist()]
-
-
-if __name__ == "__main__":
-    main()

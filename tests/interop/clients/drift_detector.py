@@ -1,17 +1,15 @@
 """Read the payload log as a drift detector does, in the peer's own environment: events by the CloudEvents SDK, tensors
 as the arrays that detectors take.
 
-Reads `[events, options]` as JSON from stdin. An event is `{"headers": {name: value}, "body": base64}` as it came by
-HTTP, or `{"line": text}` of a file. Prints `{"calls": [...], "columns": {name: [..]}, "drift": {name: p-value}}`: what
-each call said, the inputs as a table (as Evidently takes them), and for each column the p-value of the two-sample
-Kolmogorov-Smirnov test, by which alibi-detect's KSDrift judges each feature, between the calls before and from
-`options["reference"]` on.
+Takes `events, options`. An event is `{"headers": {name: value}, "body": base64}` as it came by HTTP, or `{"line":
+text}` of a file. Prints `{"calls": [...], "columns": {name: [..]}, "drift": {name: p-value}}`: what each call said, the
+inputs as a table (as Evidently takes them), and for each column the p-value of the two-sample Kolmogorov-Smirnov test,
+by which alibi-detect's KSDrift judges each feature, between the calls before and from `options["reference"]` on.
 """
 
 import base64
 import json
 import math
-import sys
 
 import numpy as np
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
@@ -63,8 +61,7 @@ def shown(event):
     return {"attributes": {name: str(each) for name, each in attributes.items()}, "tensors": found}
 
 
-def main():
-    given, options = json.load(sys.stdin)
+def main(given, options):
     events = [read(each) for each in given]
     requests = [each for each in events if each.get_type() == "org.kubeflow.serving.inference.request"]
     # (calls, features), float32: alibi-detect's x_ref and x
@@ -73,8 +70,4 @@ def main():
     cut = options["reference"]
     drift = {name: p_value(column[:cut], column[cut:]) for name, column in columns.items()} if cut else {}
     table = {name: column.tolist() for name, column in columns.items()}
-    print(json.dumps({"events": [shown(each) for each in events], "columns": table, "drift": drift}))
-
-
-if __name__ == "__main__":
-    main()
+    return {"events": [shown(each) for each in events], "columns": table, "drift": drift}

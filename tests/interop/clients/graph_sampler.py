@@ -1,15 +1,12 @@
 """Sample a graph, and the same composition of its models in Python, both by UM-Bridge: in the environment of PyMC or
 of tinyDA.
 
-Reads `[url, kind, draws]` as JSON from stdin, `kind` being "nuts" or "tinyda", and prints `{"graph": chain, "python":
-chain}`: the parameters of each draw, in hexadecimal, so that no digit is lost.
+Takes `url, kind, draws`, `kind` being "nuts" or "tinyda", and gives `{"graph": chain, "python": chain}`: the parameters
+of each draw, in hexadecimal, so that no digit is lost.
 
 The graph is `density`, of three parameters; its models are `double` (3 to 3), `posterior` (2 to 1) and `misfit` (3 to
 1).
 """
-
-import json
-import sys
 
 import numpy
 import umbridge
@@ -79,16 +76,9 @@ def tinyda(url, draws):
     return sampled(umbridge.HTTPModel(url, "density")), sampled(Composed(url))
 
 
-def main():
-    url, kind, draws = json.load(sys.stdin)
-    stdout, sys.stdout = sys.stdout, sys.stderr  # samplers print
+def main(url, kind, draws):
     graph, python = {"nuts": nuts, "tinyda": tinyda}[kind](url, draws)
-    shown = {
+    return {
         name: [[float(each).hex() for each in row] for row in chain]
         for name, chain in (("graph", graph), ("python", python))
     }
-    json.dump(shown, stdout)
-
-
-if __name__ == "__main__":
-    main()

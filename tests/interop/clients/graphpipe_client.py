@@ -1,7 +1,7 @@
 """Drive the real `graphpipe.remote`, in the peer's own environment.
 
-Reads `[uri, steps]` as JSON from stdin and prints a list with one result per step, `{"error": {"type", "text"}}` where
-the client raised. A step's `path` is appended to the URI. Steps:
+Takes `uri, steps`, and gives a list with one result per step, `{"error": {"type", "text"}}` where the client raised. A
+step's `path` is appended to the URI. Steps:
 
     {"op": "execute", "input": array, "input_name": null, "output_name": null}
     {"op": "execute_multi", "inputs": [array], "input_names": null, "output_names": null, "config": null}
@@ -12,8 +12,6 @@ An array is {"dtype", "shape", "raw": base64}; one of strings, which come back a
 """
 
 import base64
-import json
-import sys
 
 import numpy as np
 from graphpipe import remote
@@ -79,10 +77,5 @@ def run(uri, step):
         return {"error": {"type": type(error).__name__, "text": str(error)}}
 
 
-def main():
-    uri, steps = json.load(sys.stdin)
-    json.dump([run(uri, step) for step in steps], sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+def main(uri, steps):
+    return [run(uri, step) for step in steps]

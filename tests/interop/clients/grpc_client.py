@@ -1,6 +1,6 @@
 """Drive gRPC's own clients of reflection and health, in the peer's own environment.
 
-Reads `[address]` as JSON from stdin and prints what a client that knows nothing of the server's schemas finds out:
+Takes `address` and gives what a client that knows nothing of the server's schemas finds out:
 
     {"services": [names], "health": {name: status},
      "methods": {name: [names]}, "fields": {message: [names]}, "metadata": [name, version]}
@@ -8,9 +8,6 @@ Reads `[address]` as JSON from stdin and prints what a client that knows nothing
 The reflection client speaks v1alpha. `fields` are those of the messages that the methods take and give; `metadata` is
 the answer to V2's ServerMetadata, whose messages were built from what the server told.
 """
-
-import json
-import sys
 
 import grpc
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -39,7 +36,7 @@ def ask(channel, method):
     return channel.unary_unary(path, question.SerializeToString, answer.FromString)(question())
 
 
-def find_out(address):
+def main(address):
     with grpc.insecure_channel(address) as channel:
         database = ProtoReflectionDescriptorDatabase(channel)
         pool = DescriptorPool(database)
@@ -59,11 +56,3 @@ def find_out(address):
             "fields": {kind.full_name: sorted(kind.fields_by_name) for kind in messages},
             "metadata": [told.name, told.version],
         }
-
-
-def main():
-    print(json.dumps(find_out(*json.load(sys.stdin))))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,11 @@
 """Drive the real `huggingface_hub.InferenceClient`, in the peer's own environment.
 
-Reads `[url, steps]` as JSON from stdin and prints a list with one result per step, `{"error": text}` where the client
-raised. A step is `{"op": name of a method, "args": [..], **options}`; an argument `{"bytes": base64}` is raw bytes.
+Takes `url, steps`, and gives a list with one result per step, `{"error": text}` where the client raised. A step is
+`{"op": name of a method, "args": [..], **options}`; an argument `{"bytes": base64}` is raw bytes.
 """
 
 import base64
 import dataclasses
-import json
-import sys
 
 import numpy as np
 from huggingface_hub import InferenceClient
@@ -33,11 +31,6 @@ def run(client, op, args, **options):
         return {"error": str(error)}
 
 
-def main():
-    url, steps = json.load(sys.stdin)
+def main(url, steps):
     client = InferenceClient(model=url)
-    print(json.dumps([run(client, **step) for step in steps]))
-
-
-if __name__ == "__main__":
-    main()
+    return [run(client, **step) for step in steps]

@@ -1,15 +1,11 @@
 """The derivatives of the graph `density`, by JAX from the formulas of its three models.
 
-Reads `[points, sens, vec, observed]` as JSON from stdin, and prints for each point its value, gradient, Jacobian times
-`vec`, and Hessian times `vec`, the last three weighted as UM-Bridge has them.
+Takes `points, sens, vec, observed`, and gives for each point its value, gradient, Jacobian times `vec`, and Hessian
+times `vec`, the last three weighted as UM-Bridge has them.
 """
 
-import json
-import sys
 
-
-def main():
-    points, sens, vec, observed = json.load(sys.stdin)
+def main(points, sens, vec, observed):
     import jax
     import jax.numpy as jnp
 
@@ -31,8 +27,4 @@ def main():
         _, second = jax.jvp(gradient, (theta,), (vec,))
         arrays = (value, sens * gradient(theta), pushed, sens * second)
         found.append([each.tolist() for each in arrays])
-    json.dump(found, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+    return found

@@ -1,7 +1,6 @@
 """Drive the real `kserve.InferenceRESTClient` over V1, in the peer's own environment.
 
-Reads `[url, steps]` as JSON from stdin and prints a list with one result per step, `{"error": text}` where the client
-raised. Steps:
+Takes `url, steps`, and gives a list with one result per step, `{"error": text}` where the client raised. Steps:
 
     {"op": "infer", "model": M, "body": {"instances": ..}}      the reply
     {"op": "explain", ..}                                       the same
@@ -10,8 +9,6 @@ raised. Steps:
 """
 
 import asyncio
-import json
-import sys
 
 from kserve import InferenceRESTClient, RESTConfig
 
@@ -40,9 +37,5 @@ async def run_all(url, steps):
     return results
 
 
-def main():
-    print(json.dumps(asyncio.run(run_all(*json.load(sys.stdin)))))
-
-
-if __name__ == "__main__":
-    main()
+def main(url, steps):
+    return asyncio.run(run_all(url, steps))

@@ -1,7 +1,7 @@
 """Drive the real `kubemo.Client`, in the peer's own environment.
 
-Reads `[url, steps]` as JSON from stdin and prints a list with one result per step, `{"error": {"type", "text"}}`
-where the client raised. Steps:
+Takes `url, steps`, and gives a list with one result per step, `{"error": {"type", "text"}}` where the client raised.
+Steps:
 
     {"op": "ping"}                                      true
     {"op": "infer", "batch": [[input, ..], ..]}         [[output, ..], ..], one list for each example
@@ -14,8 +14,6 @@ that the client decodes.
 
 import base64
 import io
-import json
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy
@@ -48,11 +46,6 @@ INPUTS = {
     "image": lambda data: Image(io.BytesIO(base64.b64decode(data))),
     "npy": lambda told: Npy(numpy.array(told[2], told[0]).reshape(told[1])),
 }
-
-
-def made(step):
-    [(kind, given)] = step.items()
-    return INPUTS[kind](given)
 
 
 def told(output):
@@ -91,10 +84,5 @@ def run(url, step):
 OPERATIONS = {"ping": ping, "infer": infer, "parallel": parallel}
 
 
-def main():
-    url, steps = json.load(sys.stdin)
-    json.dump([run(url, step) for step in steps], sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+def main(url, steps):
+    return [run(url, step) for step in steps]

@@ -1,15 +1,12 @@
 """Drive MLflow's own client of its scoring server, in the peer's own environment.
 
-Reads `[url, steps]` as JSON from stdin and prints a list with one result per step, `{"error": text}` where the client
-raised. Steps:
+Takes `url, steps`, and gives a list with one result per step, `{"error": text}` where the client raised. Steps:
 
     {"op": "invoke", "array": [..]}                         the predictions, for an array
     {"op": "invoke", "table": {column: [..]}}               for a DataFrame
     {"op": "ping"}                                          null if the server is ready
 """
 
-import json
-import sys
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -31,12 +28,7 @@ def tried(client, step):
         return {"error": str(error)}
 
 
-def main():
-    url, steps = json.load(sys.stdin)
+def main(url, steps):
     address = urlsplit(url)
     client = ScoringServerClient(address.hostname, address.port)
-    print(json.dumps([tried(client, step) for step in steps]))
-
-
-if __name__ == "__main__":
-    main()
+    return [tried(client, step) for step in steps]

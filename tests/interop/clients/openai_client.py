@@ -1,7 +1,7 @@
 """Drive the real `openai.OpenAI`, in the peer's own environment.
 
-Reads `[url, steps]` as JSON from stdin and prints a list with one result per step, `{"error": {"type", "status",
-"text"}}` where the client raised. Steps:
+Takes `url, steps`, and gives a list with one result per step, `{"error": {"type", "status", "text"}}` where the client
+raised. Steps:
 
     {"op": "embed", "model": M, "input": .., **options}     {"data": [embedding, ..], "usage": {..} or null}
     {"op": "complete", "model": M, "prompt": ..}            the text of the completion
@@ -9,9 +9,6 @@ Reads `[url, steps]` as JSON from stdin and prints a list with one result per st
     {"op": "models"}                                        the ids
     {"op": "model", "model": M}                             its id
 """
-
-import json
-import sys
 
 import openai
 
@@ -39,11 +36,6 @@ def tried(client, step):
         return {"error": {"type": type(error).__name__, "status": error.status_code, "text": error.message}}
 
 
-def main():
-    url, steps = json.load(sys.stdin)
+def main(url, steps):
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0)
-    print(json.dumps([tried(client, step) for step in steps]))
-
-
-if __name__ == "__main__":
-    main()
+    return [tried(client, step) for step in steps]

@@ -1,15 +1,12 @@
 """Send tables that pandas writes as CSV, and read replies with it, in the peer's own environment.
 
-Reads `[url, steps]` as JSON from stdin and prints a list with one result per step, the table of the reply as columns.
-Steps:
+Takes `url, steps`, and gives a list with one result per step, the table of the reply as columns. Steps:
 
     {"table": {column: [..]}, "header": whether it is sent and read with one, "to_csv": {option: value}}
 """
 
 import csv
 import io
-import json
-import sys
 from urllib.request import Request, urlopen
 
 import pandas as pd
@@ -23,11 +20,6 @@ def run(url, table, header, to_csv=None):
     return found.to_dict("list")
 
 
-def main():
-    url, steps = json.load(sys.stdin)
+def main(url, steps):
     assert csv.QUOTE_ALL == 1  # as the steps have it
-    print(json.dumps([run(url, **step) for step in steps]))
-
-
-if __name__ == "__main__":
-    main()
+    return [run(url, **step) for step in steps]

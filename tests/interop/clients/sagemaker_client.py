@@ -1,13 +1,11 @@
 """Drive boto3's client of `sagemaker-runtime`, in the peer's own environment.
 
-Reads `[url, steps]` as JSON from stdin and prints a list with one result per step, `{"error": {"code", "status",
-"text"}}` where the client raised. A step has the arguments of `invoke_endpoint`, with `Body` as base64; its result is
-`{"body": base64, "type": content type}`.
+Takes `url, steps`, and gives a list with one result per step, `{"error": {"code", "status", "text"}}` where the client
+raised. A step has the arguments of `invoke_endpoint`, with `Body` as base64; its result is `{"body": base64, "type":
+content type}`.
 """
 
 import base64
-import json
-import sys
 
 import boto3
 from botocore.config import Config
@@ -24,8 +22,7 @@ def invoke(client, step):
     return {"body": base64.b64encode(reply["Body"].read()).decode(), "type": reply["ContentType"]}
 
 
-def main():
-    url, steps = json.load(sys.stdin)
+def main(url, steps):
     client = boto3.client(
         "sagemaker-runtime",
         endpoint_url=url,
@@ -34,8 +31,4 @@ def main():
         aws_secret_access_key="unused",
         config=Config(retries={"total_max_attempts": 1}),
     )
-    print(json.dumps([invoke(client, step) for step in steps]))
-
-
-if __name__ == "__main__":
-    main()
+    return [invoke(client, step) for step in steps]

@@ -1,11 +1,8 @@
 """Drive Seldon's client of a microservice, in the peer's own environment.
 
-Reads `[url, steps]` as JSON from stdin and prints a list with one result per step: `{"success": bool, "reply":
-document, "text": message}`. A step has the arguments of `microservice`, with `data` as nested lists.
+Takes `url, steps`, and gives a list with one result per step: `{"success": bool, "reply": document, "text": message}`.
+A step has the arguments of `microservice`, with `data` as nested lists.
 """
-
-import json
-import sys
 
 import numpy as np
 from google.protobuf.json_format import MessageToDict
@@ -24,11 +21,6 @@ def shown(reply):
     return MessageToDict(reply) if isinstance(reply, SeldonMessage) else reply
 
 
-def main():
-    url, steps = json.load(sys.stdin)
+def main(url, steps):
     client = SeldonClient(microservice_endpoint=url.partition("://")[2])
-    print(json.dumps([call(client, step) for step in steps]))
-
-
-if __name__ == "__main__":
-    main()
+    return [call(client, step) for step in steps]

@@ -1,7 +1,7 @@
 """Drive the stubs of `tensorflow-serving-api`, in the peer's own environment.
 
-Reads `[address, steps]` as JSON from stdin and prints a list with one result per step, `{"error": {"code", "text"}}`
-where the call failed. A step is `{"op": METHOD, "spec": {...}, ...}`, its spec a ModelSpec in protobuf's JSON:
+Takes `address, steps`, and gives a list with one result per step, `{"error": {"code", "text"}}` where the call failed.
+A step is `{"op": METHOD, "spec": {...}, ...}`, its spec a ModelSpec in protobuf's JSON:
 
     {"op": "Predict", "inputs": {name: ARRAY}, "filter": [name]}     {"outputs": {name: ARRAY}, "spec": {..}}
     {"op": "Classify", "examples": [EXAMPLE], "context": EXAMPLE}    {"result": [[[label, score], ..], ..], "spec"}
@@ -18,9 +18,6 @@ An ARRAY is `{"dtype", "shape", "values"}`, of strings in Latin-1; `"as": "list"
 `tensor_shape` beside it. An EXAMPLE is `{name: [numbers or texts]}`. Tensors are made and read as TensorFlow's own
 `make_tensor_proto` and `make_ndarray` do.
 """
-
-import json
-import sys
 
 import grpc
 import numpy as np
@@ -217,12 +214,7 @@ class Calls:
         return list(check(bytes((0x0A, len(name))) + name if name else b""))
 
 
-def main():
-    address, steps = json.load(sys.stdin)
+def main(address, steps):
     with grpc.insecure_channel(address) as channel:
         calls = Calls(channel)
-        json.dump([calls.run(step) for step in steps], sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+        return [calls.run(step) for step in steps]

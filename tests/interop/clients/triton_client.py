@@ -1,8 +1,8 @@
 """Drive the real `tritonclient.http`, in the peer's own environment.
 
-Reads `[address, kind, clients, steps]` as JSON from stdin, `kind` being "sync" or "aio", and prints a list with one
-result per step, `{"error": {"type", "status", "message"}}` where the client raised (`status` is null unless a server
-gave one). That many `clients` work at once, each on its share of the steps in order.
+Takes `address, kind, clients, steps`, `kind` being "sync" or "aio", and gives a list with one result per step,
+`{"error": {"type", "status", "message"}}` where the client raised (`status` is null unless a server gave one). That
+many `clients` work at once, each on its share of the steps in order.
 
     {"op": "live"}  {"op": "ready"}  {"op": "server_metadata"}  {"op": "index"}
     {"op": "model_ready" | "metadata" | "config", "model": M, "version": ""}
@@ -22,43 +22,23 @@ of them in binary, so `"binary_output": false` needs their names.
 
 import asyncio
 import base64
-import json
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import tritonclient.http
 import tritonclient.http.aio
-from triton_words import OF_A_MODEL, OF_A_VERSION, PLAIN, arguments_of, from_raw, to_raw, told
+from triton_words import OPTIONS, call_of, from_raw, options_of, to_raw, told
 
-# Options of `infer`: our name, the client's.
-OPTIONS = {
-    "version": "model_version",
-    "id": "request_id",
-    "parameters": "parameters",
+HTTP_OPTIONS = {
+    **OPTIONS,
     "headers": "headers",
-    "priority": "priority",
-    "timeout": "timeout",
-    "sequence_id": "sequence_id",
-    "sequence_start": "sequence_start",
-    "sequence_end": "sequence_end",
     "request_compression": "request_compression_algorithm",
     "response_compression": "response_compression_algorithm",
 }
 
 
-def call_of(step):
-    """The client's method and its arguments; the same for both clients."""
-    op = step["op"]
-    if op in PLAIN:
-        return PLAIN[op], {}
-    if op in OF_A_VERSION:
-        return OF_A_VERSION[op], {"model_name": step["model"], "model_version": step.get("version", "")}
-    if op in OF_A_MODEL:
-        return OF_A_MODEL[op], {"model_name": step["model"]}
-    if op == "call":
-        return step["method"], arguments_of(step)
-    arguments = {theirs: step[ours] for ours, theirs in OPTIONS.items() if ours in step}
+def infer_of(step):
     inputs = [input_of(tensor, tensor.get("binary", step.get("binary_input", True))) for tensor in step["inputs"]]
+    arguments = options_of(step, HTTP_OPTIONS)
     return "infer", {"model_name": step["model"], "inputs": inputs, "outputs": outputs_of(step), **arguments}
 
 
@@ -107,7 +87,7 @@ def run_sync(address, steps):
     with tritonclient.http.InferenceServerClient(address) as client:
         for step in steps:
             try:
-                method, arguments = call_of(step)
+                method, arguments = call_of(step) or infer_of(step)
                 results.append(result_of(getattr(client, method)(**arguments)))
             except Exception as error:
                 results.append(told(error))
@@ -119,7 +99,7 @@ async def run_aio(address, steps):
     async with tritonclient.http.aio.InferenceServerClient(address) as client:
         for step in steps:
             try:
-                method, arguments = call_of(step)
+                method, arguments = call_of(step) or infer_of(step)
                 results.append(result_of(await getattr(client, method)(**arguments)))
             except Exception as error:
                 results.append(told(error))
@@ -137,13 +117,8 @@ def run_many(address, kind, shares):
         return list(threads.map(lambda share: run_sync(address, share), shares))
 
 
-def main():
-    address, kind, clients, steps = json.load(sys.stdin)
+def main(address, kind, clients, steps):
     results = [None] * len(steps)
     for number, share in enumerate(run_many(address, kind, [steps[number::clients] for number in range(clients)])):
         results[number::clients] = share
-    json.dump(results, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+    return results

@@ -1,8 +1,8 @@
 """Drive the real `tritonclient.grpc`, in the peer's own environment.
 
-Reads `[address, kind, steps]` as JSON from stdin, `kind` being "sync" or "aio", and prints a list with one result per
-step, `{"error": {"type", "status", "message"}}` where the client raised. The steps are those of `triton_client.py`, but
-that this client has only the raw form (no `binary_input`, `binary_output`), `compression` in place of the two, and
+Takes `address, kind, steps`, `kind` being "sync" or "aio", and gives a list with one result per step, `{"error":
+{"type", "status", "message"}}` where the client raised. The steps are those of `triton_client.py`, but that this client
+has only the raw form (no `binary_input`, `binary_output`), `compression` in place of the two, and
 
     "client_timeout": seconds, of `infer`
     {"op": "stream", "requests": [steps of infer], and optionally "client_timeout", and "stall": file}
@@ -15,8 +15,6 @@ until the file is there. Both `cancel`s wait until the file says "started" and g
 
 import asyncio
 import base64
-import json
-import sys
 import time
 from concurrent.futures import Future
 from contextlib import suppress
@@ -26,41 +24,20 @@ import tritonclient.grpc
 import tritonclient.grpc.aio
 from google.protobuf.json_format import MessageToDict
 from grpc.aio import AioRpcError
-from triton_words import OF_A_MODEL, OF_A_VERSION, PLAIN, arguments_of, from_raw, to_raw, told
+from triton_words import OPTIONS, call_of, from_raw, options_of, to_raw, told
 from tritonclient.utils import InferenceServerException
 
-# Options of a request: our name, the client's.
-OPTIONS = {
-    "version": "model_version",
-    "id": "request_id",
-    "parameters": "parameters",
-    "priority": "priority",
-    "timeout": "timeout",
-    "sequence_id": "sequence_id",
-    "sequence_start": "sequence_start",
-    "sequence_end": "sequence_end",
-    "final": "enable_empty_final_response",
-}
+STREAMED_OPTIONS = {**OPTIONS, "final": "enable_empty_final_response"}
 UNARY_OPTIONS = {"headers": "headers", "client_timeout": "client_timeout", "compression": "compression_algorithm"}
 AS_JSON = {"server_metadata", "index", "metadata", "config"}
 SECONDS = 20
 POLL = 0.01
 
 
-def call_of(step):
+def method_of(step):
     """The client's method and its arguments; the same for both clients."""
-    op = step["op"]
-    described = {"as_json": True} if op in AS_JSON else {}
-    if op in PLAIN:
-        return PLAIN[op], described
-    if op in OF_A_VERSION:
-        arguments = {"model_name": step["model"], "model_version": step.get("version", "")}
-        return OF_A_VERSION[op], arguments | described
-    if op in OF_A_MODEL:
-        return OF_A_MODEL[op], {"model_name": step["model"]}
-    if op == "call":
-        return step["method"], arguments_of(step)
-    return "infer", request_of(step) | options_of(step, UNARY_OPTIONS)
+    method, arguments = call_of(step) or ("infer", request_of(step) | options_of(step, UNARY_OPTIONS))
+    return method, arguments | ({"as_json": True} if step["op"] in AS_JSON else {})
 
 
 def request_of(step):
@@ -71,12 +48,8 @@ def request_of(step):
         "model_name": step["model"],
         "inputs": [input_of(tensor) for tensor in step["inputs"]],
         "outputs": wanted or (outputs and [tritonclient.grpc.InferRequestedOutput(name) for name in outputs]),
-        **options_of(step, OPTIONS),
+        **options_of(step, STREAMED_OPTIONS),
     }
-
-
-def options_of(step, names):
-    return {theirs: step[ours] for ours, theirs in names.items() if ours in step}
 
 
 def input_of(tensor):
@@ -120,7 +93,7 @@ def run_sync(address, steps):
 def run_step(client, step):
     if step["op"] in SPECIAL:
         return SPECIAL[step["op"]](client, step)
-    method, arguments = call_of(step)
+    method, arguments = method_of(step)
     return result_of(getattr(client, method)(**arguments))
 
 
@@ -184,7 +157,7 @@ async def run_aio(address, steps):
 async def run_step_aio(client, step):
     if step["op"] in SPECIAL_AIO:
         return await SPECIAL_AIO[step["op"]](client, step)
-    method, arguments = call_of(step)
+    method, arguments = method_of(step)
     return result_of(await getattr(client, method)(**arguments))
 
 
@@ -223,11 +196,5 @@ async def stream_aio(client, step):
 SPECIAL_AIO = {"stream": stream_aio, "cancel": cancel_aio, "cancel_stream": cancel_stream_aio}
 
 
-def main():
-    address, kind, steps = json.load(sys.stdin)
-    results = run_sync(address, steps) if kind == "sync" else asyncio.run(run_aio(address, steps))
-    json.dump(results, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+def main(address, kind, steps):
+    return run_sync(address, steps) if kind == "sync" else asyncio.run(run_aio(address, steps))

@@ -18,12 +18,31 @@ PLAIN = {
 }
 OF_A_VERSION = {"model_ready": "is_model_ready", "metadata": "get_model_metadata", "config": "get_model_config"}
 OF_A_MODEL = {"load": "load_model", "unload": "unload_model"}
+# Options of `infer`: our name, the client's.
+OPTIONS = {
+    "version": "model_version",
+    "id": "request_id",
+    **{name: name for name in ("parameters", "priority", "timeout", "sequence_id", "sequence_start", "sequence_end")},
+}
 
 
-def arguments_of(step):
-    """Those of any method: `{"op": "call", "method": name, "arguments": {..}, "files": {name: base64}}`."""
-    files = {name: base64.b64decode(text) for name, text in step.get("files", {}).items()}
-    return {**step.get("arguments", {}), **({"files": files} if files else {})}
+def call_of(step):
+    """The client's method and its arguments; None for `infer`, whose arguments differ."""
+    op = step["op"]
+    if op in PLAIN:
+        return PLAIN[op], {}
+    if op in OF_A_VERSION:
+        return OF_A_VERSION[op], {"model_name": step["model"], "model_version": step.get("version", "")}
+    if op in OF_A_MODEL:
+        return OF_A_MODEL[op], {"model_name": step["model"]}
+    if op == "call":
+        files = {name: base64.b64decode(text) for name, text in step.get("files", {}).items()}
+        return step["method"], {**step.get("arguments", {}), **({"files": files} if files else {})}
+    return None
+
+
+def options_of(step, names):
+    return {theirs: step[ours] for ours, theirs in names.items() if ours in step}
 
 
 def from_raw(datatype, shape, raw):

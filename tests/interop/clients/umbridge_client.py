@@ -1,7 +1,7 @@
 """Drive the real `umbridge.HTTPModel`, in the peer's own environment.
 
-Reads `[url, steps]` as JSON from stdin and prints a list with one result per step, `{"error": {"type", "text"}}`
-where the client raised. Steps, all but the first and the last naming their `model`:
+Takes `url, steps`, and gives a list with one result per step, `{"error": {"type", "text"}}` where the client raised.
+Steps, all but the first and the last naming their `model`:
 
     {"op": "models"}                                    the names that /Info lists
     {"op": "info"}                                      {"Evaluate": bool, ...}, what the client believes is supported
@@ -17,9 +17,6 @@ where the client raised. Steps, all but the first and the last naming their `mod
 `"use_shmem": true` the way the client does to pass numbers through shared memory.
 """
 
-import contextlib
-import json
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import requests
@@ -115,14 +112,6 @@ OPERATIONS = {
 }
 
 
-def main():
-    url, steps = json.load(sys.stdin)
+def main(url, steps):
     client = Client(url)
-    # The package prints about shared memory to stdout, which belongs to the result.
-    with contextlib.redirect_stdout(sys.stderr):
-        results = [client.run(step) for step in steps]
-    json.dump(results, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+    return [client.run(step) for step in steps]

@@ -115,11 +115,7 @@ def _two_hessian(z: Vector) -> list[Matrix]:
 TWO = Function(
     input_sizes=(3, 2),
     output_sizes=(2, 1),
-    value=lambda z: [
-        z[0] * z[3] + math.sin(z[1]),
-        z[2] ** 2 * z[4],
-        math.exp(z[0]) * z[4] + z[1] * z[2],
-    ],
+    value=lambda z: [z[0] * z[3] + math.sin(z[1]), z[2] ** 2 * z[4], math.exp(z[0]) * z[4] + z[1] * z[2]],
     jacobian=lambda z: [
         [z[3], math.cos(z[1]), 0.0, z[0], 0.0],
         [0.0, 0.0, 2 * z[2] * z[4], 0.0, z[2] ** 2],

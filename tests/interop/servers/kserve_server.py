@@ -18,12 +18,7 @@ from v2_models import TABLE
 LOOPBACK = "127.0.0.1"
 
 # What `fail`'s input asks for; 0 succeeds, any other number is a plain Python exception.
-ERRORS = {
-    1: InvalidInput,
-    2: InferenceError,
-    3: ModelNotReady,
-    4: NotImplementedError,
-}
+ERRORS = {1: InvalidInput, 2: InferenceError, 3: ModelNotReady, 4: NotImplementedError}
 
 
 JSON_ONLY = ("upper",)

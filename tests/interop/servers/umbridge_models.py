@@ -15,6 +15,14 @@ from functions import DOUBLE, POSTERIOR, TWO
 DEADLINE = 60.0  # of the slow model, so that a forgotten call ends
 
 
+def claimed(model):
+    return True
+
+
+def not_claimed(model):
+    return False
+
+
 class Smooth(umbridge.Model):
     """All four operations of a Function."""
 
@@ -40,30 +48,13 @@ class Smooth(umbridge.Model):
     def apply_hessian(self, out_wrt, in_wrt1, in_wrt2, parameters, sens, vec, config):
         return self.function.apply_hessian(out_wrt, in_wrt1, in_wrt2, parameters, sens, vec)
 
-    def supports_evaluate(self):
-        return True
-
-    def supports_gradient(self):
-        return True
-
-    def supports_apply_jacobian(self):
-        return True
-
-    def supports_apply_hessian(self):
-        return True
+    supports_evaluate = supports_gradient = supports_apply_jacobian = supports_apply_hessian = claimed
 
 
 class NoEvaluate(Smooth):
     """Claims the gradient only."""
 
-    def supports_evaluate(self):
-        return False
-
-    def supports_apply_jacobian(self):
-        return False
-
-    def supports_apply_hessian(self):
-        return False
+    supports_evaluate = supports_apply_jacobian = supports_apply_hessian = not_claimed
 
 
 class EvaluateOnly(umbridge.Model):
@@ -78,8 +69,7 @@ class EvaluateOnly(umbridge.Model):
     def __call__(self, parameters, config):
         return [[2 * parameters[0][0]]]
 
-    def supports_evaluate(self):
-        return True
+    supports_evaluate = claimed
 
 
 class Scaled(EvaluateOnly):

@@ -12,25 +12,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from tests.interop.servers import v2_models
+
 HERE = Path(__file__).resolve().parent
 
 # V2's names; Triton's configuration calls BYTES a string.
-DATATYPES = (
-    "BOOL",
-    "UINT8",
-    "UINT16",
-    "UINT32",
-    "UINT64",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "FP16",
-    "FP32",
-    "FP64",
-    "BF16",
-    "BYTES",
-)
+DATATYPES = (*v2_models.DATATYPES[:-1], "BF16", "BYTES")
 
 
 @dataclass(frozen=True)
