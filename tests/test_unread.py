@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from gateway.core.messages import Headers, Message
-from tests.protocols.v2.grpc.wire import INFER, field, tensor
+from tests.protocols.v2.grpc.by_hand import field, tensor
+from tests.protocols.v2.grpc.wire import INFER
 from tests.wires import Server, Wires, replying
 
 JSON = ((b"content-type", b"application/json"),)

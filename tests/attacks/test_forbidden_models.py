@@ -17,7 +17,8 @@ from gateway.core.principal import Grant, Principal
 from gateway.protocols.grps.schema import GRPC_SERVICE
 from gateway.protocols.tensorflow_serving.schema import GET_MODEL_METADATA, PREDICT
 from tests.attacks.readers.other_bodies import fields_of
-from tests.protocols.v2.grpc.wire import INFER, field, tensor
+from tests.protocols.v2.grpc.by_hand import field, tensor
+from tests.protocols.v2.grpc.wire import INFER
 from tests.wires import NoPathError, Wires, replying
 
 ALLOWED = Principal("alice", [Grant(frozenset({"infer", "metadata", "control"}), ("allowed*",))])

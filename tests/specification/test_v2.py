@@ -8,7 +8,8 @@ import pytest
 
 from gateway.core.messages import Message
 from gateway.reference.loading import find
-from tests.protocols.v2.grpc.wire import INFER, field, tensor
+from tests.protocols.v2.grpc.by_hand import field, tensor
+from tests.protocols.v2.grpc.wire import INFER
 from tests.wires import Server, Wires, reference, replying
 
 REST = """

@@ -9,8 +9,8 @@ from tests.limits import settle, until
 from tests.running_gateway import reference, running_gateway
 from tests.tls.certificates import Files
 from tests.tls.running import at, connected, post, reply
-from tests.tls.test_handshakes import HELLO, listening, port
-from tests.transports.http.server.toy_listener import text_reply
+from tests.tls.test_handshakes import listening, port
+from tests.transports.http.server.toy_listener import HELLO, text_reply
 
 pytestmark = pytest.mark.long
 
