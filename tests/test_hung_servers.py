@@ -20,12 +20,7 @@ from tests.running_gateway import running_gateway
 
 pytestmark = pytest.mark.long
 
-PROTOCOLS = {
-    "v2-rest": "flavor: plain",
-    "v2-grpc": "",
-    "umbridge": "",
-    "mip": "",
-}
+PROTOCOLS = {"v2-rest": "flavor: plain", "v2-grpc": "", "umbridge": "", "mip": ""}
 SECONDS = 1.0
 BACKEND = """
   {name}:

@@ -29,14 +29,14 @@ ROOMS: dict[str, set[str]] = {
         *("observing", "reference", "config"),
     },
     "client": {
-        *("core", "transports", "bridge", "routing", "assembly.connecting", "assembly.forms", "assembly.registry"),
+        *("core", "transports", "bridge", "routing", "assembly.connecting", "assembly.forms", "assembly.registry")
     },
     "admin": {
         *("core", "transports", "bridge", "routing", "policies", "auth", "servers", "observing", "config", "assembly"),
         "client",
     },
     "runtime": {
-        *("core", "transports", "bridge", "routing", "policies", "servers", "observing", "config", "assembly", "admin"),
+        *("core", "transports", "bridge", "routing", "policies", "servers", "observing", "config", "assembly", "admin")
     },
     "tools": {"core", "transports", "bridge", "policies", "config", "assembly", "client"},
     "cli": {
@@ -59,9 +59,7 @@ STRANGERS: dict[str, set[str]] = {
     "tools.bench": {"core", "assembly.connecting", "bridge", "client"},
     "tools.cassettes": {"core", "assembly", "client", "policies.comparing", "tools.printed"},
     "tools.conformance": {"core"},
-    "tools.probing": {
-        *("core", "transports", "bridge", "policies", "config", "assembly", "client", "tools.printed"),
-    },
+    "tools.probing": {*("core", "transports", "bridge", "policies", "config", "assembly", "client", "tools.printed")},
     "tools.proposing": {"core", "config", "tools.probing"},
     "tools.top": {"core", "tools.admin_port", "tools.printed"},
 }

@@ -282,9 +282,5 @@ async def test_the_state_of_policies_is_in_the_status() -> None:
         found = json.loads(clients.gateway.state.status().model_dump_json())["policies"]
         assert found[2:] == [
             {"place": "*", "policy": "rate_limit", "state": {"clients": 1, "refused": 2}},
-            {
-                "place": "*",
-                "policy": "concurrency_limit",
-                "state": {"in_flight": 0, "limit": 20, "refused": 0},
-            },
+            {"place": "*", "policy": "concurrency_limit", "state": {"in_flight": 0, "limit": 20, "refused": 0}},
         ]

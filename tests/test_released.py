@@ -118,10 +118,7 @@ async def test_nothing_of_a_request_is_left_to_the_collector(front: str, back: s
         Request(Operation.INFER, model, inputs=(tensor("input0", np.array([[each, 0.5]])),), outputs=OUTPUTS)
         for each in (WELL, mood)
     )
-    async with (
-        gateway(front, back, model) as address,
-        AsyncClient(address, protocol=front) as client,
-    ):
+    async with gateway(front, back, model) as address, AsyncClient(address, protocol=front) as client:
         await outcome(client, answered, 30.0)  # caches fill, which may take longer than a client's patience
         assert issubclass(await outcome(client, request, patience), expected)
         with uncollected() as found:

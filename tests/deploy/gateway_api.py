@@ -22,12 +22,7 @@ HEADER_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9!#$%&'*+\-.^_`|~]+$", "
 
 def closed(required: tuple[str, ...] = (), **properties: Schema) -> Schema:
     """A map of these fields and no others."""
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(required),
-        "properties": properties,
-    }
+    return {"type": "object", "additionalProperties": False, "required": list(required), "properties": properties}
 
 
 def several(items: Schema, most: int, least: int = 0) -> Schema:

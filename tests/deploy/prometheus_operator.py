@@ -58,12 +58,7 @@ _ENDPOINT = closed(
     metricRelabelings={"type": "array", "items": RELABELING},
 )
 _RULE = closed(
-    ("expr",),
-    alert=TEXT,
-    expr={"type": ["string", "integer"]},
-    **{"for": DURATION},
-    labels=TEXTS,
-    annotations=TEXTS,
+    ("expr",), alert=TEXT, expr={"type": ["string", "integer"]}, **{"for": DURATION}, labels=TEXTS, annotations=TEXTS
 )
 _GROUP = closed(
     ("name",), name={"type": "string", "minLength": 1}, interval=DURATION, rules={"type": "array", "items": _RULE}

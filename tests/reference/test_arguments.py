@@ -58,10 +58,7 @@ REFUSED: list[tuple[dict[str, Array], str]] = [
     ({"x": objects([[b"a", b"b"]]), "z": Z}, "input 'x' of model 'm' is BYTES [1,2]; expected FP64 [-1,2]"),
     ({"x": X[0], "z": Z}, "input 'x' of model 'm' is FP64 [2]; expected FP64 [-1,2]"),
     ({"x": Z, "z": Z}, "input 'x' of model 'm' is FP64 [1,3]; expected FP64 [-1,2]"),
-    (
-        {"x": X, "z": np.repeat(Z, 2, axis=0)},
-        "model 'm' needs inputs with the same number of rows: x has 1, z has 2",
-    ),
+    ({"x": X, "z": np.repeat(Z, 2, axis=0)}, "model 'm' needs inputs with the same number of rows: x has 1, z has 2"),
 ]
 
 
@@ -118,10 +115,7 @@ REFUSED_DERIVATIVES: list[tuple[dict[str, Array], str]] = [
     (GIVEN | {"out_wrt": index(2)}, "out_wrt of model 'm' is 2; expected 0 to 1"),
     (GIVEN | {"in_wrt": index(-1)}, "in_wrt of model 'm' is -1; expected 0 to 1"),
     (GIVEN | {"in_wrt": doubles([0])}, "in_wrt of model 'm' is FP64; expected INT64"),
-    (
-        GIVEN | {"in_wrt": np.array([[0], [1]], "<i8")},
-        "in_wrt of model 'm' differs between rows (0 and 1)",
-    ),
+    (GIVEN | {"in_wrt": np.array([[0], [1]], "<i8")}, "in_wrt of model 'm' differs between rows (0 and 1)"),
     (GIVEN | {"out_wrt": index(1)}, "input 'sens' of model 'm' is FP64 [1,1]; expected FP64 [-1,2]"),
     (
         GIVEN | {"sens": doubles([[1], [1]])},

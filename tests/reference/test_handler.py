@@ -49,12 +49,7 @@ async def test_metadata_of_a_model_for_any_tensors_is_empty() -> None:
 async def test_metadata_claims_the_derivatives_that_are_offered() -> None:
     answer = await serve(Request(Operation.METADATA, "double"))
     assert isinstance(answer, Signature)
-    assert answer.operations == {
-        Operation.INFER,
-        Operation.GRADIENT,
-        Operation.APPLY_JACOBIAN,
-        Operation.APPLY_HESSIAN,
-    }
+    assert answer.operations == {Operation.INFER, Operation.GRADIENT, Operation.APPLY_JACOBIAN, Operation.APPLY_HESSIAN}
 
 
 @pytest.mark.parametrize(
@@ -76,11 +71,7 @@ REFUSED: list[tuple[Request, Reason, str]] = [
     (request("doubles", POINT), Reason.MODEL_NOT_FOUND, NO_DOUBLES),
     (Request(Operation.METADATA, "doubles"), Reason.MODEL_NOT_FOUND, NO_DOUBLES),
     (Request(Operation.MODEL_READY, "doubles"), Reason.MODEL_NOT_FOUND, NO_DOUBLES),
-    (
-        request("double", POINT, version="2"),
-        Reason.MODEL_NOT_FOUND,
-        "model 'double' has no version '2'; it has 1",
-    ),
+    (request("double", POINT, version="2"), Reason.MODEL_NOT_FOUND, "model 'double' has no version '2'; it has 1"),
     (
         request("identity", POINT, Operation.GRADIENT),
         Reason.UNSUPPORTED,

@@ -137,10 +137,7 @@ def started(engine: str, cores: int = 4) -> Iterator[Cluster]:
             yield SlurmCluster(daemons["slurmctld"])
 
 
-SLURM = pytest.param(
-    "slurm",
-    marks=pytest.mark.skipif(MISSING is not None, reason=f"no SLURM: {MISSING}"),
-)
+SLURM = pytest.param("slurm", marks=pytest.mark.skipif(MISSING is not None, reason=f"no SLURM: {MISSING}"))
 
 
 @pytest.fixture(scope="module", params=["hyperqueue", SLURM])

@@ -17,10 +17,7 @@ from tests.servers.clusters import slurm_is_missing, slurm_processes
 from tests.servers.jobs import job, processes_with, until_no_process_with, until_state
 
 MISSING = slurm_is_missing()
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(MISSING is not None, reason=f"no SLURM: {MISSING}"),
-]
+pytestmark = [pytest.mark.real, pytest.mark.skipif(MISSING is not None, reason=f"no SLURM: {MISSING}")]
 Daemons = dict[str, "subprocess.Popen[bytes]"]
 
 

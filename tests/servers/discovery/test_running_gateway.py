@@ -219,10 +219,7 @@ async def test_a_server_registers_renews_and_leaves() -> None:
         assert endpoints(gateway) == []
         assert (await client.post("/Evaluate", json=EVALUATE)).status_code == 503
         gone = await admin.put(f"/register/{lease}")
-        assert (gone.status_code, gone.json()["detail"]) == (
-            404,
-            "the lease is unknown or has expired; register again",
-        )
+        assert (gone.status_code, gone.json()["detail"]) == (404, "the lease is unknown or has expired; register again")
 
 
 @pytest.mark.parametrize(
