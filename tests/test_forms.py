@@ -55,7 +55,7 @@ routes:
   - {match: {model: double}, backend: tensors}
 """
 )
-ROWS = [[1, 2, 3, 4], [0.5, 0.5, 0, 0]]
+ROWS: list[list[float]] = [[1, 2, 3, 4], [0.5, 0.5, 0, 0]]
 
 
 def v2(rows: list[list[float]], name: str = "x") -> dict[str, Any]:

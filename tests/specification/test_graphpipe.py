@@ -92,21 +92,21 @@ async def test_bytes_that_have_no_form_on_the_other_side_are_refused_there(proto
 
 
 async def test_the_codes_and_the_list_of_errors_are_kept() -> None:
-    two = encode_errors([(404, "no such thing"), (7, "and another")])
+    two = encode_errors(((404, "no such thing"), (7, "and another")))
     wires = through("graphpipe", replying(two))
     reply = await wires.post("graphpipe", "/graphpipe/m", infer(b""), "application/octet-stream")
     assert (reply.status, bytes(reply.body)) == (404, two)
 
 
 async def test_others_get_all_texts() -> None:
-    wires = through("graphpipe", replying(encode_errors([(0, "first"), (7, "second")])))
+    wires = through("graphpipe", replying(encode_errors(((0, "first"), (7, "second")))))
     body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1, 2]}]}
     reply = await wires.post("v2-rest", "/v2/models/m/infer", json.dumps(body).encode())
     assert (reply.status, json.loads(bytes(reply.body))["error"]) == (500, "first; second")
 
 
 async def test_many_long_errors_are_cut() -> None:
-    wires = through("graphpipe", replying(encode_errors([(500, "x" * 1000)] * 100)))
+    wires = through("graphpipe", replying(encode_errors(((500, "x" * 1000),) * 100)))
     reply = await wires.post("graphpipe", "/graphpipe/m", infer(b""), "application/octet-stream")
     assert reply.status == 500
     assert 8000 < len(reply.body) < 9000
