@@ -4,7 +4,7 @@ Written from the reference at https://prometheus-operator.dev/docs/api-reference
 as far as the chart and its values use them. Fields that it does not have are refused.
 """
 
-from tests.deploy.gateway_api import Schema, closed
+from tests.deploy.gateway_api import Schema, closed, kubernetes_object
 
 DURATION = {
     "type": "string",
@@ -28,16 +28,7 @@ RELABELING = closed(
 )
 
 
-def _object(kind: str, spec: Schema) -> Schema:
-    return closed(
-        ("apiVersion", "kind", "metadata", "spec"),
-        apiVersion={"const": "monitoring.coreos.com/v1"},
-        kind={"const": kind},
-        metadata={"type": "object", "required": ["name"]},
-        spec=spec,
-    )
-
-
+API = "monitoring.coreos.com/v1"
 _KEY = closed(("key",), name=TEXT, key=TEXT, optional={"type": "boolean"})
 _SECRET_OR_CONFIG_MAP = closed(secret=_KEY, configMap=_KEY)
 _ENDPOINT = closed(
@@ -65,7 +56,8 @@ _GROUP = closed(
 )
 
 SCHEMAS: dict[str, Schema] = {
-    "ServiceMonitor": _object(
+    "ServiceMonitor": kubernetes_object(
+        API,
         "ServiceMonitor",
         closed(
             ("endpoints", "selector"),
@@ -73,5 +65,5 @@ SCHEMAS: dict[str, Schema] = {
             endpoints={"type": "array", "items": _ENDPOINT},
         ),
     ),
-    "PrometheusRule": _object("PrometheusRule", closed(groups={"type": "array", "items": _GROUP})),
+    "PrometheusRule": kubernetes_object(API, "PrometheusRule", closed(groups={"type": "array", "items": _GROUP})),
 }
