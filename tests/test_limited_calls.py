@@ -8,7 +8,6 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from sys import executable
 from typing import Any
 
 import grpc.aio
@@ -29,6 +28,7 @@ from tests.limits import GENEROUS
 from tests.paused_server import Held, held
 from tests.policies.redis_server import RedisServer
 from tests.running_gateway import running_gateway
+from tests.test_hung_servers import address, reference
 
 CONFIG = """
 listeners:
@@ -130,11 +130,10 @@ routes: [{match: {model: "*"}, backend: lab}]
 """
 
 
-def reference(port: int, folder: Path) -> Process:
+def double(port: int, folder: Path) -> Process:
     """A model server in a process of its own."""
-    command = [executable, "-m", "gateway", "reference", "--protocol", "v2-rest", "--model", "double"]
-    process = Process([*command, "--bind", f"127.0.0.1:{port}"], folder)
-    process.wait_until(lambda: "\nready" in process.stdout(), seconds=GENEROUS)
+    process = reference("v2-rest", folder, "double", f"127.0.0.1:{port}")
+    address(process)  # waits until it is ready
     return process
 
 
@@ -146,7 +145,7 @@ def forwarding(port: int, policies: str) -> AbstractAsyncContextManager[Clients]
 @pytest.mark.long
 async def test_a_server_that_was_killed_is_tried_again_by_one_call(tmp_path: Path) -> None:
     port = free_port()
-    server = reference(port, tmp_path)
+    server = double(port, tmp_path)
     try:
         async with forwarding(port, "[{circuit_breaker: {failures: 2, seconds: 2}}]") as clients:
             assert (await clients.rest("double", 1)).status_code == 200
@@ -154,7 +153,7 @@ async def test_a_server_that_was_killed_is_tried_again_by_one_call(tmp_path: Pat
             server.stop()
             reasons = [(await clients.rest("double", 1)).headers["gateway-reason"] for _ in range(3)]
             assert reasons == ["unreachable", "unreachable", "circuit-open"]
-            server = reference(port, tmp_path)
+            server = double(port, tmp_path)
             for _ in range(600):
                 if (await clients.rest("double", 1)).status_code == 200:
                     break
@@ -173,7 +172,7 @@ BREAKER, TIMEOUT = "{circuit_breaker: {failures: 2, seconds: 3600}}", "{timeout:
 )
 async def test_calls_that_a_hung_server_does_not_answer_open_the_circuit(policies: str, tmp_path: Path) -> None:
     port = free_port()
-    server = reference(port, tmp_path)
+    server = double(port, tmp_path)
     try:
         async with forwarding(port, policies) as clients:
             assert (await clients.rest("double", 1)).status_code == 200
