@@ -183,7 +183,6 @@ def test_only_transports_and_those_that_compose_touch_sockets() -> None:
 
 
 PRIVATE = re.compile(r"_[a-z]")
-MOST_POSITIONAL = 8
 
 
 def classes() -> dict[str, list[tuple[str, ast.ClassDef]]]:
@@ -247,7 +246,7 @@ def test_no_call_has_more_than_eight_positional_arguments() -> None:
         f"{module}, line {node.lineno}: {ast.unparse(node.func)}"
         for module, path in files()
         for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Call) and len(node.args) > MOST_POSITIONAL
+        if isinstance(node, ast.Call) and len(node.args) > 8
     ]
     assert calls == []
 

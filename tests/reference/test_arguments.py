@@ -62,14 +62,6 @@ REFUSED: list[tuple[dict[str, Array], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("inputs", "text"), REFUSED, ids=[text for _, text in REFUSED])
-async def test_tensors_that_do_not_fit_are_refused_by_name(inputs: dict[str, Array], text: str) -> None:
-    with pytest.raises(GatewayError) as caught:
-        await call(MODEL, inputs)
-    assert caught.value.reason is Reason.INVALID_INPUT
-    assert caught.value.message == text
-
-
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "any tensors"])
 async def test_a_name_given_twice_is_refused(declared: bool) -> None:
     async def anything(*arrays: Array) -> Array:
@@ -126,10 +118,19 @@ REFUSED_DERIVATIVES: list[tuple[dict[str, Array], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("inputs", "text"), REFUSED_DERIVATIVES, ids=[text for _, text in REFUSED_DERIVATIVES])
-async def test_derivatives_that_do_not_fit_are_refused(inputs: dict[str, Array], text: str) -> None:
+CASES = [
+    *((Operation.INFER, inputs, text) for inputs, text in REFUSED),
+    *((Operation.GRADIENT, inputs, text) for inputs, text in REFUSED_DERIVATIVES),
+]
+
+
+@pytest.mark.parametrize(("operation", "inputs", "text"), CASES, ids=[text for *_, text in CASES])
+async def test_tensors_that_do_not_fit_are_refused_by_name(
+    operation: Operation, inputs: dict[str, Array], text: str
+) -> None:
     with pytest.raises(GatewayError) as caught:
-        await call(MODEL, inputs, Operation.GRADIENT)
+        await call(MODEL, inputs, operation)
+    assert caught.value.reason is Reason.INVALID_INPUT
     assert caught.value.message == text
 
 
