@@ -35,12 +35,7 @@ def assembled(
     protocol, limits and an IP address."""
 
     def connect(
-        address: str,
-        protocol: Protocol,
-        limits: Limits,
-        ip: str = "",
-        *,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
+        address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: tuple[tuple[bytes, bytes], ...] = ()
     ) -> Connector:
         return connector(address, protocol, limits, ip)
 

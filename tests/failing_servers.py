@@ -13,7 +13,7 @@ from gateway.admin.status import EndpointStatus
 from gateway.runtime.app import Gateway
 from tests.interop.processes import Process, eventually, free_port
 from tests.limits import GENEROUS
-from tests.paused_server import http, port_of
+from tests.paused_server import http, port_of, read_message
 from tests.running_gateway import running_gateway
 
 FLAVORS = {"v2-rest": "flavor: plain"}
@@ -100,10 +100,7 @@ class Load:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         while not self._stopped:
             writer.write(REQUEST)
-            head = await reader.readuntil(b"\r\n\r\n")
-            lines = head.lower().split(b"\r\n")
-            size = sum(int(line[15:]) for line in lines if line.startswith(b"content-length:"))
-            body = await reader.readexactly(size)
+            head, body = await read_message(reader)
             status = int(head.split(b" ", 2)[1])
             self.statuses[status] += 1
             if status != 200:

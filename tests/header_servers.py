@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 import grpc.aio
 
 from gateway.runtime.app import Gateway
-from tests.paused_server import INFER, REPLY, ask, http, port_of
+from tests.paused_server import INFER, REPLY, ask, http, listening, port_of, read_message
 
 
 class Servers:
@@ -23,9 +23,7 @@ class Servers:
         self.serving.add(asyncio.current_task())
         try:
             while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                lines = head.lower().split(b"\r\n")
-                await reader.readexactly(sum(int(line[15:]) for line in lines if line.startswith(b"content-length:")))
+                head, _ = await read_message(reader)
                 if b"/health/live " in head:
                     self.probed.set()
                 self.heads.append(head)
@@ -52,7 +50,6 @@ class Servers:
 async def header_servers(text: str) -> AsyncIterator[tuple[Servers, str]]:
     """Both servers, and the configuration `text` with their ports for `HTTP` and `GRPC`."""
     servers = Servers()
-    listening = await asyncio.start_server(servers.http, "127.0.0.1", 0)
     server = grpc.aio.server()
     handler = grpc.unary_unary_rpc_method_handler(servers.infer)
     server.add_generic_rpc_handlers(
@@ -60,9 +57,9 @@ async def header_servers(text: str) -> AsyncIterator[tuple[Servers, str]]:
     )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    yield servers, text.replace("HTTP", str(listening.sockets[0].getsockname()[1])).replace("GRPC", str(port))
-    await server.stop(None)
-    listening.close()
+    async with listening(servers.http) as http_port:
+        yield servers, text.replace("HTTP", str(http_port)).replace("GRPC", str(port))
+        await server.stop(None)
     await asyncio.gather(*filter(None, servers.serving))
 
 

@@ -1,7 +1,7 @@
 """A model server whose replies wait until the test lets them go."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 from tests.limits import until
@@ -16,6 +16,25 @@ def http(start: bytes, body: bytes) -> bytes:
 
 
 INFER = http(b"POST /v2/models/m/infer HTTP/1.1", QUESTION)
+
+
+async def read_message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """The head and the body of an HTTP message."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    lengths = [int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+    return head, await reader.readexactly(sum(lengths))
+
+
+@asynccontextmanager
+async def listening(
+    handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[int]:
+    """The port of a server on loopback whose connections `handle` serves."""
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
 
 
 class Held:
@@ -44,9 +63,7 @@ class Held:
         await until(lambda: len(self.handling) >= number)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        lines = head.lower().split(b"\r\n")
-        await reader.readexactly(sum(int(line[15:]) for line in lines if line.startswith(b"content-length:")))
+        await read_message(reader)
         self.arrived.set()
         await self.release.wait()
         writer.write(http(b"HTTP/1.1 200 OK", REPLY))
@@ -56,13 +73,11 @@ class Held:
 async def held() -> AsyncIterator[Held]:
     """A Held on loopback."""
     here = Held()
-    server = await asyncio.start_server(here.handle, "127.0.0.1", 0)
-    here.port = server.sockets[0].getsockname()[1]
     try:
-        yield here
+        async with listening(here.handle) as here.port:
+            yield here
     finally:
         here.release.set()
-        server.close()
         await asyncio.gather(*here.handling)
 
 

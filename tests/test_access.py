@@ -7,10 +7,9 @@ import asyncio
 import json
 import struct
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -109,44 +108,54 @@ def key(text: str) -> dict[str, str]:
     return {"x-api-key": text}
 
 
-GTENSOR = {"name": "x", "dtype": "DT_FLOAT64", "shape": [1, 2], "flat_float64": [1, 2]}
-HTTP_INFERENCES: dict[str, tuple[str, bytes, str]] = {
-    "v2-rest": ("/v2/models/{model}/infer", json.dumps(INFER).encode(), "application/json"),
-    "v1-rest": ("/v1/models/{model}:predict", b'{"instances": [[1.0, 2.0]]}', "application/json"),
-    "umbridge": ("/science/Evaluate", b'{"name": "{model}", "input": [[1, 2, 3]], "config": {}}', "application/json"),
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+INFER_METHOD = "/inference.GRPCInferenceService/ModelInfer"
+
+
+@pytest.fixture
+async def channel(gateway: Gateway) -> AsyncIterator[grpc.aio.Channel]:
+    async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as found:
+        yield found
+
+
+HTTP_INFERENCES: dict[str, tuple[str, object]] = {
+    "v2-rest": ("/v2/models/MODEL/infer", INFER),
+    "v1-rest": ("/v1/models/MODEL:predict", {"instances": [[1.0, 2.0]]}),
+    "umbridge": ("/science/Evaluate", {"name": "MODEL", "input": [[1, 2, 3]], "config": {}}),
     "grps-rest": (
         "/grps/v1/infer/predict",
-        json.dumps({"model": "{model}", "gtensors": {"tensors": [GTENSOR]}}).encode(),
-        "application/json",
+        {
+            "model": "MODEL",
+            "gtensors": {"tensors": [{"name": "x", "dtype": "DT_FLOAT64", "shape": [1, 2], "flat_float64": [1, 2]}]},
+        },
     ),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize("protocol", HTTP_INFERENCES)
+@pytest.mark.parametrize(("path", "body"), HTTP_INFERENCES.values(), ids=HTTP_INFERENCES)
 async def test_over_http_the_status_says_who_may_what(
-    protocol: str, gateway: Gateway, client: httpx.AsyncClient
+    path: str, body: object, gateway: Gateway, client: httpx.AsyncClient
 ) -> None:
-    path, body, kind = HTTP_INFERENCES[protocol]
+    async def status(model: str, headers: dict[str, str]) -> httpx.Response:
+        content = json.dumps(body).replace("MODEL", model)
+        json_headers = {"content-type": "application/json", **headers}
+        return await client.post(url(gateway, path.replace("MODEL", model)), content=content, headers=json_headers)
 
-    async def status(model: str, **headers: str) -> httpx.Response:
-        return await client.post(
-            url(gateway, path.replace("{model}", model)),
-            content=body.replace(b"{model}", model.encode()),
-            headers={"content-type": kind, **{name.replace("_", "-"): text for name, text in headers.items()}},
-        )
-
-    for headers in ({}, {"x_api_key": "wrong"}, {"authorization": "Bearer wrong"}):
-        refused = await status("double", **headers)
+    for headers in ({}, key("wrong"), bearer("wrong")):
+        refused = await status("double", headers)
         assert refused.status_code == 401
         assert refused.headers["www-authenticate"].startswith("Bearer")
         assert "wrong" not in refused.text
-    assert (await status("double", x_api_key=ALICE)).status_code == 200
-    assert (await status("double", authorization=f"Bearer {ALICE}")).status_code == 200
+    assert (await status("double", key(ALICE))).status_code == 200
+    assert (await status("double", bearer(ALICE))).status_code == 200
     for model in ("posterior", "nothing"):  # whether there is such a model is not told
-        forbidden = await status(model, x_api_key=ALICE)
+        forbidden = await status(model, key(ALICE))
         assert forbidden.status_code == 403
         assert "'alice' does not have the permission" in forbidden.text
-    assert (await status("double", x_api_key=BOB)).status_code == 403
+    assert (await status("double", key(BOB))).status_code == 403
 
 
 async def test_basic_has_the_key_as_password(gateway: Gateway, client: httpx.AsyncClient) -> None:
@@ -172,23 +181,21 @@ async def test_lists_have_only_what_the_client_may_see(gateway: Gateway, client:
     assert (await client.get(url(gateway, "/science/Info"), headers=key(ALICE))).json()["models"] == ["double"]
 
 
-async def test_over_grpc_metadata_have_the_key(gateway: Gateway) -> None:
-    async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
-        infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-        asked = message("v2-grpc", "double", X)
-        for metadata in (("x-api-key", ALICE), ("authorization", f"Bearer {ALICE}")):
-            assert await infer(asked, metadata=(metadata,))
-        for wrong, status in (
-            ((), grpc.StatusCode.UNAUTHENTICATED),
-            ((("x-api-key", "wrong"),), grpc.StatusCode.UNAUTHENTICATED),
-            ((("x-api-key", BOB),), grpc.StatusCode.PERMISSION_DENIED),
-        ):
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await infer(asked, metadata=wrong)
-            assert refused.value.code() is status
-            assert "wrong" not in (refused.value.details() or "")
-        health = channel.unary_unary("/grpc.health.v1.Health/Check")
-        assert await health(b"")  # probes have no key
+async def test_over_grpc_metadata_have_the_key(channel: grpc.aio.Channel) -> None:
+    infer = channel.unary_unary(INFER_METHOD)
+    asked = message("v2-grpc", "double", X)
+    for metadata in (("x-api-key", ALICE), ("authorization", f"Bearer {ALICE}")):
+        assert await infer(asked, metadata=(metadata,))
+    for wrong, status in (
+        ((), grpc.StatusCode.UNAUTHENTICATED),
+        ((("x-api-key", "wrong"),), grpc.StatusCode.UNAUTHENTICATED),
+        ((("x-api-key", BOB),), grpc.StatusCode.PERMISSION_DENIED),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await infer(asked, metadata=wrong)
+        assert refused.value.code() is status
+        assert "wrong" not in (refused.value.details() or "")
+    assert await channel.unary_unary("/grpc.health.v1.Health/Check")(b"")  # probes have no key
 
 
 async def test_over_grpc_call_credentials_are_a_bearer(gateway: Gateway) -> None:
@@ -196,32 +203,30 @@ async def test_over_grpc_call_credentials_are_a_bearer(gateway: Gateway) -> None
     local = grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
     credentials = grpc.composite_channel_credentials(local, grpc.access_token_call_credentials(ALICE))
     async with grpc.aio.secure_channel(gateway.state.listeners["grpc"].address, credentials) as channel:
-        assert await channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")(message("v2-grpc", "double", X))
+        assert await channel.unary_unary(INFER_METHOD)(message("v2-grpc", "double", X))
 
 
-async def test_a_stream_asks_for_each_message(gateway: Gateway, file: Path) -> None:
+async def test_a_stream_asks_for_each_message(channel: grpc.aio.Channel, file: Path) -> None:
     """A key that is revoked ends a stream that is open."""
-    async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
-        call = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(
-            metadata=(("x-api-key", ALICE),)
-        )
+    stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+    call = stream(metadata=(("x-api-key", ALICE),))
+    await call.write(message("v2-grpc", "double", X))
+    assert b"may not" not in bytes(await call.read())
+    write(file, ALICE_ENTRY.model_copy(update={"revoked": datetime.now(UTC)}))
+    answers = b""
+    while b"revoked" not in answers and not call.done():
         await call.write(message("v2-grpc", "double", X))
-        assert b"may not" not in bytes(await call.read())
-        write(file, ALICE_ENTRY.model_copy(update={"revoked": datetime.now(UTC)}))
-        answers = b""
-        while b"revoked" not in answers and not call.done():
-            await call.write(message("v2-grpc", "double", X))
-            answers += bytes(await call.read() or b"")
-        assert b"revoked" in answers or await call.code() is grpc.StatusCode.UNAUTHENTICATED
+        answers += bytes(await call.read() or b"")
+    assert b"revoked" in answers or await call.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def exchanged(gateway: Gateway, listener: str, request: bytes, header: int, size: Any) -> bytes:
+@asynccontextmanager
+async def sent(gateway: Gateway, listener: str, request: bytes) -> AsyncIterator[asyncio.StreamReader]:
+    """The replies to bytes over a connection of their own."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners[listener].address))
     writer.write(request)
-    head = await reader.readexactly(header)
-    body = await reader.readexactly(size(head))
+    yield reader
     writer.close()
-    return body
 
 
 def brpc(credential: bytes) -> bytes:
@@ -240,55 +245,53 @@ def brpc(credential: bytes) -> bytes:
     ids=["none", "wrong", "key", "bearer", "another scheme"],
 )
 async def test_brpc_has_the_key_in_the_authentication_data(credential: bytes, code: int, gateway: Gateway) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["brpc"].address))
-    writer.write(brpc(credential))
-    _, size, meta_size = struct.unpack(">4sII", await reader.readexactly(12))
-    body = await reader.readexactly(size)
-    writer.close()
+    async with sent(gateway, "brpc", brpc(credential)) as reader:
+        _, size, meta_size = struct.unpack(">4sII", await reader.readexactly(12))
+        body = await reader.readexactly(size)
     meta = RpcMeta.FromString(body[:meta_size])
     assert (meta.response.error_code, meta.correlation_id) == (code, 7)
 
 
 async def test_mip_clients_are_the_anonymous_principal(gateway: Gateway) -> None:
-    reply = await exchanged(gateway, "mip", message("mip", "double", X), 8, lambda head: int.from_bytes(head[4:]))
-    assert reply.endswith(b"[2.0,4.0]")
+    async with sent(gateway, "mip", message("mip", "double", X)) as reader:
+        head = await reader.readexactly(8)
+        assert (await reader.readexactly(int.from_bytes(head[4:]))).endswith(b"[2.0,4.0]")
 
 
-async def test_the_body_of_an_unknown_client_is_not_received(gateway: Gateway) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["http"].address))
-    writer.write(b"POST /v2/models/double/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 50000000\r\n\r\n")
-    head = await reader.readuntil(b"\r\n\r\n")
+UNSENT = {
+    "as usual": b"Content-Length: 50000000",
+    "waited for": b"Expect: 100-continue\r\nContent-Length: 9",
+    "chunked": b"Transfer-Encoding: chunked",
+    "compressed": b"Content-Encoding: gzip\r\nContent-Length: 9",
+}
+
+
+@pytest.mark.parametrize("lines", UNSENT.values(), ids=UNSENT)
+async def test_the_body_of_an_unknown_client_is_not_received(lines: bytes, gateway: Gateway) -> None:
+    request = b"POST /v2/models/double/infer HTTP/1.1\r\nHost: a\r\n" + lines + b"\r\n\r\n"
+    async with sent(gateway, "http", request) as reader:
+        head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 401 ")
-    assert b"Connection: close" in head or b"connection: close" in head
-    writer.close()
+    assert b"connection: close" in head.lower()
 
 
-@pytest.mark.parametrize("line", [b"Expect: 100-continue\r\nContent-Length: 9", b"Transfer-Encoding: chunked",
-                                  b"Content-Encoding: gzip\r\nContent-Length: 9"])  # fmt: skip
-async def test_nor_is_one_that_is_waited_for_or_would_be_decompressed(line: bytes, gateway: Gateway) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["http"].address))
-    writer.write(b"POST /v2/models/double/infer HTTP/1.1\r\nHost: a\r\n" + line + b"\r\n\r\n")
-    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 401 ")
-    writer.close()
-
-
-async def test_only_known_clients_are_told_what_a_listener_speaks(gateway: Gateway, client: httpx.AsyncClient) -> None:
+async def test_only_known_clients_are_told_what_a_listener_speaks(
+    gateway: Gateway, client: httpx.AsyncClient, channel: grpc.aio.Channel
+) -> None:
     unknown = await client.get(url(gateway, "/v9"))
     known = await client.get(url(gateway, "/v9"), headers=key(ALICE))
     assert unknown.status_code == known.status_code == 404
     assert "this listener speaks" not in unknown.text
     assert "; this listener speaks v2-rest" in known.text
-    async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
-        for headers, is_told in (((), False), ((("x-api-key", ALICE),), True)):
-            call = channel.unary_unary("/no.Such/Method")(b"", metadata=headers)
-            assert await call.code() is grpc.StatusCode.UNIMPLEMENTED
-            assert ("this listener speaks v2-grpc" in (await call.details() or "")) is is_told
+    for headers, is_told in (((), False), ((("x-api-key", ALICE),), True)):
+        call = channel.unary_unary("/no.Such/Method")(b"", metadata=headers)
+        assert await call.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert ("this listener speaks v2-grpc" in (await call.details() or "")) is is_told
 
 
-async def test_over_grpc_an_unknown_client_is_refused_by_its_head(gateway: Gateway) -> None:
-    async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
-        call = channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")()
-        assert await call.code() is grpc.StatusCode.UNAUTHENTICATED  # nothing was written
+async def test_over_grpc_an_unknown_client_is_refused_by_its_head(channel: grpc.aio.Channel) -> None:
+    call = channel.stream_unary(INFER_METHOD)()
+    assert await call.code() is grpc.StatusCode.UNAUTHENTICATED  # nothing was written
 
 
 async def test_keys_are_read_again_when_the_file_changes_and_the_last_good_are_kept(
@@ -380,13 +383,8 @@ routes: [{match: {}, backend: lab}]
 """
 
 
-def with_issuer(server: int, issuer: Issuer) -> AbstractAsyncContextManager[Gateway]:
-    text = TOKENS.replace("ISSUER", issuer.url)
-    return running_gateway(config(text, Path("none"), server))
-
-
-def bearer(token: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {token}"}
+def with_issuer(server: int, issuer: Issuer, text: str = TOKENS) -> AbstractAsyncContextManager[Gateway]:
+    return running_gateway(config(text.replace("ISSUER", issuer.url), Path("none"), server))
 
 
 async def test_a_token_of_the_issuer_is_accepted_also_after_a_rotation(
@@ -397,19 +395,21 @@ async def test_a_token_of_the_issuer_is_accepted_also_after_a_rotation(
         first = issuer.rotate("RS256")
         async with with_issuer(server, issuer) as gateway:
             path = url(gateway, "/v2/models/double")
-            assert (await client.get(path, headers=bearer(issuer.token("alice")))).status_code == 200
-            assert (await client.get(path, headers=bearer(issuer.token("bob")))).status_code == 403
-            assert (await client.get(path, headers=bearer(issuer.token("bob", groups=["use"])))).status_code == 200
-            assert (await client.get(path, headers=bearer(issuer.token(aud="x")))).status_code == 401
+
+            async def status(token: str) -> int:
+                return (await client.get(path, headers=bearer(token))).status_code
+
+            assert await status(issuer.token("alice")) == 200
+            assert await status(issuer.token("bob")) == 403
+            assert await status(issuer.token("bob", groups=["use"])) == 200
+            assert await status(issuer.token(aud="x")) == 401
             assert (await client.get(path, auth=("token", issuer.token("alice")))).status_code == 200
             old = issuer.token("alice")
             issuer.rotate("ES256")
-            assert (await client.get(path, headers=bearer(issuer.token("alice")))).status_code == 200
-            assert (await client.get(path, headers=bearer(old))).status_code == 200
+            assert (await status(issuer.token("alice")), await status(old)) == (200, 200)
             issuer.drop(first)
             issuer.rotate("ES256", "third")
-            assert (await client.get(path, headers=bearer(issuer.token("alice")))).status_code == 200
-            assert (await client.get(path, headers=bearer(old))).status_code == 401
+            assert (await status(issuer.token("alice")), await status(old)) == (200, 401)
 
 
 async def test_tokens_with_unknown_keys_do_not_make_the_gateway_ask_the_issuer_again_and_again(
@@ -468,8 +468,7 @@ async def test_the_keys_of_an_issuer_can_be_in_a_file(server: int, client: httpx
     issuer.rotate("ES256")
     jwks = tmp_path / "jwks.json"
     jwks.write_bytes(issuer.jwks)
-    text = TOKENS.replace("ISSUER", issuer.url).replace("jwt: {", f"jwt: {{jwks: {jwks}, ")
-    async with running_gateway(config(text, Path("none"), server)) as gateway:
+    async with with_issuer(server, issuer, TOKENS.replace("jwt: {", f"jwt: {{jwks: {jwks}, ")) as gateway:
         path = url(gateway, "/v2/models/double")
         assert (await client.get(path, headers=bearer(issuer.token("alice")))).status_code == 200
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from sys import executable
 
 import grpc.aio
 import numpy as np
@@ -20,7 +19,7 @@ from gateway.core.requests import Request, Response
 from gateway.core.tensors import tensor
 from tests.interop.processes import Process
 from tests.running_gateway import running_gateway
-from tests.test_hung_servers import address
+from tests.test_hung_servers import address, reference
 
 MODEL = """
 import numpy
@@ -49,8 +48,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list
             for number in (1, 2, 3):
                 folder: Path = tmp_path_factory.mktemp("server")
                 (folder / "numbered.py").write_text(MODEL.format(number=number))
-                command = [executable, "-m", "gateway", "reference", "--protocol", protocol]
-                server = Process([*command, "--bind", "127.0.0.1:0", "--model", "numbered:number"], folder)
+                server = reference(protocol, folder, "numbered:number")
                 stack.callback(server.stop)
                 started.setdefault(protocol, []).append(server)
         yield {protocol: [address(each) for each in three] for protocol, three in started.items()}

@@ -11,8 +11,7 @@ from gateway.core.tasks import spawn
 from gateway.transports.listener_connections import ListenerConnections
 from tests.attacks.clients import Brpc, Connection, Mip, message, tensor
 from tests.core.http2 import by_hand as http2
-from tests.limits import GENEROUS
-from tests.paused_server import held, port_of
+from tests.paused_server import held, port_of, read_message
 from tests.running_gateway import running_gateway
 
 CONFIG = """
@@ -31,8 +30,13 @@ async def serving(protocol: str, limits: str, more: str = "") -> AsyncIterator[i
     """The port of a gateway's listener."""
     text = CONFIG.replace("PROTOCOL", protocol).replace("LIMITS", limits) + more
     async with running_gateway(text) as gateway:
-        async with asyncio.timeout(GENEROUS):
-            yield port_of(gateway.state.listeners["here"].address)
+        yield port_of(gateway.state.listeners["here"].address)
+
+
+@asynccontextmanager
+async def channel_to(limits: str) -> AsyncIterator[grpc.aio.Channel]:
+    async with serving("v2-grpc", limits) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield channel
 
 
 @pytest.fixture
@@ -49,23 +53,11 @@ def admitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-async def to_the_end(call: "grpc.aio.UnaryStreamCall[bytes, bytes]") -> None:
-    async for _ in call:
-        pass
-
-
-async def head(reader: asyncio.StreamReader) -> bytes:
-    found = await reader.readuntil(b"\r\n\r\n")
-    lengths = [int(line[15:]) for line in found.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-    await reader.readexactly(sum(lengths))
-    return found
-
-
 async def test_the_reply_to_the_last_request_over_http_announces_the_close() -> None:
     async with serving("v2-rest", "{requests_per_connection: 3}") as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(3 * LIVE)
-        closes = [b"Connection: close" in await head(reader) for _ in range(3)]
+        closes = [b"Connection: close" in (await read_message(reader))[0] for _ in range(3)]
         assert closes == [False, False, True]
         assert await reader.read() == b""
         writer.close()
@@ -78,7 +70,7 @@ async def test_the_first_reply_after_the_age_announces_the_close() -> None:
         while True:
             writer.write(LIVE)
             replies += 1
-            if b"Connection: close" in await head(reader):
+            if b"Connection: close" in (await read_message(reader))[0]:
                 break
         assert asyncio.get_running_loop().time() - begun > 0.4
         assert replies > 1
@@ -87,10 +79,7 @@ async def test_the_first_reply_after_the_age_announces_the_close() -> None:
 
 
 async def test_grpc_clients_go_on_without_an_error(admitted: list[str]) -> None:
-    async with (
-        serving("v2-grpc", "{requests_per_connection: 20}") as port,
-        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
-    ):
+    async with channel_to("{requests_per_connection: 20}") as channel:
         check = channel.unary_unary(CHECK)
         for _ in range(20):
             assert await asyncio.gather(*(check(b"") for _ in range(10))) == [b"\x08\x01"] * 10
@@ -98,10 +87,7 @@ async def test_grpc_clients_go_on_without_an_error(admitted: list[str]) -> None:
 
 
 async def test_an_old_grpc_connection_is_replaced_while_calls_go_on(admitted: list[str]) -> None:
-    async with (
-        serving("v2-grpc", "{connection_age: 0.05}") as port,
-        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
-    ):
+    async with channel_to("{connection_age: 0.05}") as channel:
         check = channel.unary_unary(CHECK)
         while len(admitted) < 5:
             assert await check(b"") == b"\x08\x01"
@@ -128,10 +114,7 @@ async def test_an_idle_grpc_connection_is_asked_to_leave_and_closed() -> None:
 
 
 async def test_a_stream_in_flight_goes_on_after_the_age() -> None:
-    async with (
-        serving("v2-grpc", "{requests_per_connection: 1}") as port,
-        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
-    ):
+    async with channel_to("{requests_per_connection: 1}") as channel:
         watching = channel.unary_stream(WATCH)(b"")
         assert await watching.read() == b"\x08\x01"
         for _ in range(20):
@@ -141,13 +124,10 @@ async def test_a_stream_in_flight_goes_on_after_the_age() -> None:
 
 
 async def test_a_call_that_does_not_end_within_the_grace_is_ended() -> None:
-    async with (
-        serving("v2-grpc", "{connection_age: 0.05, connection_grace: 0.05}") as port,
-        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
-    ):
+    async with channel_to("{connection_age: 0.05, connection_grace: 0.05}") as channel:
         watching = channel.unary_stream(WATCH)(b"")
         with pytest.raises(grpc.aio.AioRpcError, match=r"did not end within limits\.connection_grace") as ended:
-            await to_the_end(watching)
+            _ = [each async for each in watching]
         assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
 
 

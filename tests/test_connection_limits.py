@@ -26,7 +26,7 @@ from tests.attacks.clients import Brpc, Connection, Grpc, Http, Mip, infer, mess
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS, until
 from tests.paused_server import ask, get, port_of
-from tests.running_gateway import config_of, running_gateway
+from tests.running_gateway import running_gateway
 from tests.test_loops import INFER
 
 CONFIG = """
@@ -34,37 +34,27 @@ listeners: [{name: here, bind: "127.0.0.1:0", protocols: [PROTOCOL], model: m, l
 """
 
 
-@pytest.mark.parametrize(
-    ("protocol", "beginning"),
-    [
-        ("umbridge", b"HTTP/1.1 503 Service Unavailable\r\n"),
-        ("v2-rest", b"HTTP/1.1 503 Service Unavailable\r\n"),
-        ("v1-rest", b"HTTP/1.1 503 Service Unavailable\r\n"),
-        ("graphpipe", b"HTTP/1.1 503 Service Unavailable\r\n"),
-        ("grps-rest", b"HTTP/1.1 503 Service Unavailable\r\n"),
-        ("v2-grpc", b"\0\0"),
-        ("grps-grpc", b"\0\0"),
-        ("mip", b"\0Enot-ready: "),
-    ],
-)
+BEGINNINGS = {
+    **dict.fromkeys(
+        ("umbridge", "v2-rest", "v1-rest", "graphpipe", "grps-rest"), b"HTTP/1.1 503 Service Unavailable\r\n"
+    ),
+    "v2-grpc": b"\0\0",
+    "grps-grpc": b"\0\0",
+    "mip": b"\0Enot-ready: ",
+}
+
+
+@pytest.mark.parametrize(("protocol", "beginning"), BEGINNINGS.items(), ids=BEGINNINGS)
 async def test_one_too_many_is_told_so_in_the_words_of_the_protocol(
     protocol: str, beginning: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running_gateway(CONFIG.replace("PROTOCOL", protocol)) as gateway:
-        port = port_of(gateway.state.listeners["here"].address)
-        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+    async with full(protocol) as (gateway, port):
         for _ in range(3):
             reply = await ask(port, b"")
             assert beginning in reply[:40]
             assert b"the gateway has too many connections open" in reply
             if beginning.startswith(b"HTTP"):
                 assert b"\r\nConnection: close\r\n" in reply
-        for _, writer in held:
-            writer.close()
-            await writer.wait_closed()
-        async with asyncio.timeout(GENEROUS):
-            while b"too many" in await ask(port, get("/")):
-                pass
         assert gateway.state.status().listeners["here"].refused_connections >= 3
     lines = [each.getMessage() for each in caplog.records if "refuses connections" in each.getMessage()]
     assert lines == [
@@ -75,14 +65,18 @@ async def test_one_too_many_is_told_so_in_the_words_of_the_protocol(
 
 
 @asynccontextmanager
-async def full(protocol: str) -> AsyncIterator[Gateway]:
-    """A gateway whose listener has as many connections open as it may have."""
-    async with running_gateway(CONFIG.replace("PROTOCOL", protocol)) as gateway:
+async def full(protocol: str, config: str = CONFIG) -> AsyncIterator[tuple[Gateway, int]]:
+    """A gateway whose listener has as many connections open as it may have from one client, and its port. After it the
+    listener accepts connections again."""
+    async with running_gateway(config.replace("PROTOCOL", protocol)) as gateway:
         port = port_of(gateway.state.listeners["here"].address)
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-        yield gateway
+        yield gateway, port
         for _, writer in held:
             writer.close()
+            await writer.wait_closed()
+        while b"too many" in await ask(port, get("/")):
+            pass
 
 
 async def refused(address: str, protocol: str) -> None:
@@ -93,16 +87,16 @@ async def refused(address: str, protocol: str) -> None:
 
 
 async def test_one_too_many_over_brpc_has_its_request_refused() -> None:
-    async with full("grps-brpc") as gateway:
+    async with full("grps-brpc") as (gateway, _):
         await refused(gateway.state.listeners["here"].address, "grps-brpc")
 
 
 async def test_one_too_many_over_grpc_is_no_connection_that_was_ready() -> None:
     """gRPC's clients connect again at once after one that was: it begins with SETTINGS. After one that failed they wait
     longer and longer."""
-    async with full("v2-grpc") as gateway:
+    async with full("v2-grpc") as (gateway, port):
         address = gateway.state.listeners["here"].address
-        assert (await ask(port_of(address), b""))[3:9] == b"\x07\0\0\0\0\0"  # GOAWAY
+        assert (await ask(port, b""))[3:9] == b"\x07\0\0\0\0\0"  # GOAWAY
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 60_000)]
         async with grpc.aio.insecure_channel(address, options) as channel:
             live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
@@ -126,29 +120,19 @@ listeners: [{name: here, bind: "127.0.0.1:0", protocols: [PROTOCOL], model: m}]
 @pytest.mark.parametrize("config", [PER_CLIENT, PER_CLIENT_OF_ALL], ids=["listener", "all"])
 @pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "mip"])
 async def test_a_client_with_too_many_connections_does_not_keep_others_out(
-    protocol: str, config: str, caplog: pytest.LogCaptureFixture
+    protocol: str, config: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gateway = Gateway(config_of(config.replace("PROTOCOL", protocol)))
-    await gateway.start()
-    port = port_of(gateway.state.listeners["here"].address)
-    try:
-        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+    monkeypatch.setattr(listener_connections.PROCESS_CONNECTIONS.clients, "limit", None)
+    async with full(protocol, config) as (gateway, port):
         for _ in range(2):
             assert b"this client has too many connections open" in await ask(port, b"")
-        other = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
-        other[1].write(get("/v2/health/live") if protocol == "v2-rest" else b"")
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
         if protocol == "v2-rest":
-            assert (await other[0].read()).startswith(b"HTTP/1.1 200 ")
-        for _, writer in (*held, other):
-            writer.close()
-            await writer.wait_closed()
-        async with asyncio.timeout(GENEROUS):
-            while b"too many" in await ask(port, get("/")):
-                pass
+            writer.write(get("/v2/health/live"))
+            assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+        await writer.wait_closed()
         assert gateway.state.status().listeners["here"].refused_connections >= 2
-    finally:
-        await gateway.drain(0)
-        listener_connections.PROCESS_CONNECTIONS.clients.limit = None
     (line,) = [each.getMessage() for each in caplog.records if "refuses connections" in each.getMessage()]
     assert line.startswith("listener 'here' refuses connections of client 127.0.0.1: limits.connections_per_client ")
     assert not len(listener_connections.PROCESS_CONNECTIONS.clients)
@@ -282,13 +266,14 @@ LARGE: dict[str, tuple[Callable[[tuple[str, int]], Connection], bytes]] = {
 }
 
 
-async def test_a_body_beyond_the_share_of_a_client_is_refused_in_every_protocol() -> None:
+async def test_a_body_beyond_the_share_of_a_client_is_refused_in_every_protocol(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Another client, with a share of its own, is served."""
-    gateway = Gateway(config_of(SMALL_SHARES))
-    await gateway.start()
-    addresses = {name: listener.address for name, listener in gateway.state.listeners.items()}
-    port = port_of(addresses["v2-rest"])
-    try:
+    monkeypatch.setattr(memory.PROCESS_MEMORY, "per_client", None)
+    async with running_gateway(SMALL_SHARES) as gateway:
+        addresses = {name: listener.address for name, listener in gateway.state.listeners.items()}
+        port = port_of(addresses["v2-rest"])
         _, held = await asyncio.open_connection("127.0.0.1", port)
         held.write(BEGUN)
         shared = memory.PROCESS_MEMORY.of_client("127.0.0.1:1")
@@ -301,9 +286,6 @@ async def test_a_body_beyond_the_share_of_a_client_is_refused_in_every_protocol(
         assert b" 400 " in await reader.readuntil(b"\r\n")
         writer.close()
         held.close()
-    finally:
-        await gateway.drain(0)
-        memory.PROCESS_MEMORY.per_client = None
 
 
 SERVED = """
@@ -332,9 +314,7 @@ def serving(path: Path) -> Iterator[tuple[int, int, Path]]:
         )
         assert process.stdout is not None
         try:
-            for line in process.stdout:
-                if line == b"ready\n":
-                    break
+            assert b"ready\n" in iter(process.stdout.readline, b"")
             yield ports[0], ports[1], log
         finally:
             process.send_signal(signal.SIGTERM)
@@ -350,10 +330,8 @@ def asked(connection: socket.socket, path: str) -> bytes:
 def test_600_connections_with_256_descriptors(tmp_path: Path) -> None:
     """Open ones work, new ones are refused with words or closed, the health port answers, and the log has a line."""
     with serving(tmp_path) as (port, health, log), ExitStack() as stack:
-        opened = []
-        for _ in range(600):
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=GENEROUS))
-            opened.append(connection)
+        address = ("127.0.0.1", port)
+        opened = [stack.enter_context(socket.create_connection(address, timeout=GENEROUS)) for _ in range(600)]
         for connection in opened[:192]:
             assert asked(connection, "/v2/health/live").startswith(b"HTTP/1.1 200 ")
         for path in ("/healthz", "/readyz"):
@@ -361,16 +339,14 @@ def test_600_connections_with_256_descriptors(tmp_path: Path) -> None:
                 assert asked(probe, path).startswith(b"HTTP/1.1 200 ")
         told = 0
         for connection in opened[192:]:
-            with_words = b""
             with suppress(ConnectionError):
-                with_words = connection.recv(4096)
-            told += b"the gateway has too many connections open" in with_words
+                told += b"the gateway has too many connections open" in connection.recv(4096)
         assert told >= 10
         for connection in opened:
             connection.close()
         ends = time.monotonic() + GENEROUS
         while time.monotonic() < ends:
-            with socket.create_connection(("127.0.0.1", port), timeout=GENEROUS) as again:
+            with socket.create_connection(address, timeout=GENEROUS) as again:
                 if asked(again, "/v2/health/live").startswith(b"HTTP/1.1 200 "):
                     break
         else:

@@ -19,7 +19,7 @@ from tests.admin.console.browser import CHROMIUM, chromium
 from tests.cli.commands import started
 from tests.in_thread import QuietHandler, in_thread
 from tests.interop.processes import free_port
-from tests.paused_server import http
+from tests.paused_server import http, listening
 from tests.running_gateway import config_of, running_gateway
 
 PAGE, OTHER = "https://app.example.com", "https://evil.example.com"
@@ -55,8 +55,10 @@ def text(folder: Path, cors: str = CORS) -> str:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[tuple[Gateway, httpx.AsyncClient]]:
-    async with running_gateway(text(folder)) as gateway, httpx.AsyncClient() as client:
+async def running(folder: Path, own: int = 1) -> AsyncIterator[tuple[Gateway, httpx.AsyncClient]]:
+    """A gateway, whose backend `own` is at this port, and a client."""
+    written = text(folder).replace('endpoints: ["127.0.0.1:1"]', f'endpoints: ["127.0.0.1:{own}"]')
+    async with running_gateway(written) as gateway, httpx.AsyncClient() as client:
         yield gateway, client
 
 
@@ -106,15 +108,12 @@ async def test_every_reply_tells_the_page_that_it_may_be_read(tmp_path: Path) ->
             await client.get(url(gateway, "web", "/nowhere"), headers=key),
             await client.post(url(gateway, "web"), content=b"{", headers=key),
             await client.post(url(gateway, "web"), content=b"{}", headers={**key, "content-encoding": "br"}),
-            await client.post(
-                url(gateway, "web", "/v2/models/count/generate_stream"), json={"n": 2}, headers=key
-            ),
-        ]  # fmt: skip
+            await client.post(url(gateway, "web", "/v2/models/count/generate_stream"), json={"n": 2}, headers=key),
+        ]
         assert [each.status_code for each in replies][:5] == [200, 401, 404, 400, 415]
         for each in replies:
-            assert (allowed(each), each.headers["vary"]) == (
-                {"allow-origin": PAGE, "allow-credentials": "true"}, "Origin",
-            )  # fmt: skip
+            assert allowed(each) == {"allow-origin": PAGE, "allow-credentials": "true"}
+            assert each.headers["vary"] == "Origin"
             shown = each.headers["access-control-expose-headers"].split(", ")
             assert {"inference-header-content-length", "gateway-route", "retry-after", "x-request-id"} <= set(shown)
 
@@ -133,14 +132,10 @@ async def test_a_server_behind_a_path_that_passes_unchanged_has_no_say(tmp_path:
         writer.write(http(start, b"{}"))
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    written = text(tmp_path).replace('endpoints: ["127.0.0.1:1"]', f'endpoints: ["127.0.0.1:{port}"]')
-    async with running_gateway(written) as gateway, httpx.AsyncClient() as client:
+    async with listening(answer) as port, running(tmp_path, own=port) as (gateway, client):
         reply = await client.get(url(gateway, "web", "/own"), headers={"origin": PAGE, "x-api-key": KEY})
         assert (reply.status_code, reply.headers["x-own"]) == (200, "a")
         assert allowed(reply) == {"allow-origin": PAGE, "allow-credentials": "true"}
-    server.close()
 
 
 async def test_a_star_lets_any_page_in_without_credentials(tmp_path: Path) -> None:
@@ -171,8 +166,7 @@ async def test_an_options_request_that_is_no_preflight_is_one_like_any_other(tmp
 
 async def test_a_reload_changes_it_on_open_connections(tmp_path: Path) -> None:
     async with running(tmp_path) as (gateway, client):
-        written = text(tmp_path, f'cors: {{origins: ["{OTHER}"]}}')
-        changed = config_of(written)
+        changed = config_of(text(tmp_path, f'cors: {{origins: ["{OTHER}"]}}'))
         await client.options(url(gateway, "web"), headers={"origin": PAGE, **ASKED})
         await gateway.reload(changed.model_copy(update={"reference": gateway.state.config.reference}))
         reply = await client.options(url(gateway, "web"), headers={"origin": OTHER, **ASKED})
@@ -183,14 +177,18 @@ async def test_a_reload_changes_it_on_open_connections(tmp_path: Path) -> None:
 LISTENER = 'listeners: [{name: a, bind: "127.0.0.1:1", protocols: [%s], cors: {%s}%s}]\nauth: {keys: {file: /k}}'
 
 
+FOR_HTTP = "`cors` is for HTTP, but no protocol of the listener uses HTTP; remove the key"
+AN_ORIGIN = "expected an origin as browsers send it, such as https://app"
+
+
 @pytest.mark.parametrize(
     ("protocols", "cors", "more", "error"),
     [
         ("v2-rest", "", "", "the key 'origins' is missing"),
         ("v2-rest", "origins: []", "", "must not be empty"),
-        ("v2-rest", 'origins: ["https://a.com/"]', "", "expected an origin as browsers send it, such as https://app"),
-        ("v2-rest", 'origins: ["*.example.com"]', "", "expected an origin as browsers send it, such as https://app"),
-        ("v2-rest", 'origins: ["null"]', "", "expected an origin as browsers send it, such as https://app"),
+        ("v2-rest", 'origins: ["https://a.com/"]', "", AN_ORIGIN),
+        ("v2-rest", 'origins: ["*.example.com"]', "", AN_ORIGIN),
+        ("v2-rest", 'origins: ["null"]', "", AN_ORIGIN),
         (
             "v2-rest",
             'origins: ["https://a.com:443"]',
@@ -201,18 +199,8 @@ LISTENER = 'listeners: [{name: a, bind: "127.0.0.1:1", protocols: [%s], cors: {%
         ("v2-rest", 'origins: ["*"], headers: ["*"]', "", "expected the names of headers, such as authorization"),
         ("v2-rest", 'origins: ["*"], max_age: 1.5', "", "expected a whole number"),
         ("v2-rest", 'origins: ["*"]', ", auth: {}", "clients of this listener have credentials (`auth`, or `tls.clie"),
-        (
-            "v2-grpc",
-            'origins: ["*"]',
-            "",
-            "`cors` is for HTTP, but no protocol of the listener uses HTTP; remove the key",
-        ),
-        (
-            "mip",
-            'origins: ["*"]',
-            ", model: m",
-            "`cors` is for HTTP, but no protocol of the listener uses HTTP; remove the key",
-        ),
+        ("v2-grpc", 'origins: ["*"]', "", FOR_HTTP),
+        ("mip", 'origins: ["*"]', ", model: m", FOR_HTTP),
     ],
 )
 def test_what_cannot_be_is_refused(protocols: str, cors: str, more: str, error: str) -> None:
@@ -238,14 +226,11 @@ SCRIPT = """async ([url, key, credentials]) => {
 
 @contextmanager
 def page_server() -> Iterator[str]:
-    """A web server with an empty page; its address."""
+    """A web server with a page of its own origin; its address."""
 
     class Pages(QuietHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.send_json({})
 
     with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Pages)) as address:
         yield f"http://{address}"
@@ -256,9 +241,8 @@ def test_a_page_in_chromium_calls_a_model_and_others_cannot(tmp_path: Path) -> N
     port, public = free_port(), free_port()
     with page_server() as page, page_server() as other, chromium() as browser:
         written = text(tmp_path, f'cors: {{origins: ["{page}"]}}')
-        written = written.replace("127.0.0.1:0", f"127.0.0.1:{port}", 1).replace(
-            "127.0.0.1:0", f"127.0.0.1:{public}", 1
-        )
+        for each in (port, public):
+            written = written.replace("127.0.0.1:0", f"127.0.0.1:{each}", 1)
         (tmp_path / "gateway.yaml").write_text(written)
         with started("serve", str(tmp_path / "gateway.yaml"), stderr=DEVNULL):
             model = f"http://127.0.0.1:{port}/v2/models/double/infer"

@@ -66,8 +66,7 @@ class Hanging:
 @asynccontextmanager
 async def serving(model: Hanging, protocol: Protocol) -> AsyncIterator[str]:
     settings = ListenerSettings("server", model="m")
-    handlers = exchanges(settings, model.select)
-    listener = await listen(settings, [(protocol, "")], handlers, Address("127.0.0.1", 0))
+    listener = await listen(settings, [(protocol, "")], exchanges(settings, model.select), Address("127.0.0.1", 0))
     try:
         yield listener.address
     finally:
@@ -77,10 +76,8 @@ async def serving(model: Hanging, protocol: Protocol) -> AsyncIterator[str]:
 
 def gateway(client: Protocol, server: Protocol, address: str) -> AbstractAsyncContextManager[Gateway]:
     scheme = "tcp://" if client.transport == "tcp" else ""
-    text = CONFIG.format(
-        scheme=scheme, client=client.name, server=server.name, address=address, flavor=FLAVORS.get(server.name, "")
-    )
-    return running_gateway(text)
+    names = {"client": client.name, "server": server.name, "flavor": FLAVORS.get(server.name, "")}
+    return running_gateway(CONFIG.format(scheme=scheme, address=address, **names))
 
 
 @pytest.mark.parametrize("server", PROTOCOLS.values(), ids=PROTOCOLS)

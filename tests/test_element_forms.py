@@ -32,28 +32,32 @@ def rest_reply(**changes: Any) -> Server:
     return replying(body.encode(), headers=tuple(JSON.raw))
 
 
-def grpc_reply(*, mark: str = "", raw: bytes = b"", **contents: Any) -> Server:
-    reply = ModelInferResponse(model_name="m")
-    output = reply.outputs.add(name="y", datatype="BYTES" if mark else "FP32", shape=[1])
-    if mark:
-        output.parameters["content_type"].string_param = mark
-    if contents:
-        output.contents.CopyFrom(type(output.contents)(**contents))
-    else:
-        reply.raw_output_contents.append(raw)
-    return replying(reply.SerializeToString(), status=0)
-
-
-def grpc_request(*, mark: str = "", raw: bytes = b"", **contents: Any) -> Message:
-    request = ModelInferRequest(model_name="m")
-    tensor = request.inputs.add(name="x", datatype="BYTES" if mark else "FP32", shape=[1])
+def filled(tensor: Any, raw_contents: Any, mark: str = "", raw: bytes = b"", **contents: Any) -> None:
+    """Give the tensor its datatype, its mark and its typed contents, or the message raw ones."""
+    tensor.datatype = "BYTES" if mark else "FP32"
+    tensor.shape.append(1)
     if mark:
         tensor.parameters["content_type"].string_param = mark
     if contents:
         tensor.contents.CopyFrom(type(tensor.contents)(**contents))
     else:
-        request.raw_input_contents.append(raw)
+        raw_contents.append(raw)
+
+
+def grpc_reply(**contents: Any) -> Server:
+    reply = ModelInferResponse(model_name="m")
+    filled(reply.outputs.add(name="y"), reply.raw_output_contents, **contents)
+    return replying(reply.SerializeToString(), status=0)
+
+
+def grpc_request(**contents: Any) -> Message:
+    request = ModelInferRequest(model_name="m")
+    filled(request.inputs.add(name="x"), request.raw_input_contents, **contents)
     return Message("", INFER, Headers(), (request.SerializeToString(),), pattern=INFER)
+
+
+def answered(reply: Message) -> Any:
+    return ModelInferResponse.FromString(bytes(reply.body))
 
 
 def element(text: bytes) -> bytes:
@@ -104,15 +108,14 @@ async def test_a_mark_goes_with_its_text_from_grpc_to_rest_and_back() -> None:
     wires = Wires(config("v2-rest"), lab=rest_reply())
     reply = await wires.send("v2-grpc", grpc_request(mark="base64", raw=element(b"AP8=")))
     assert posted(wires)["inputs"] == [{**MARKED, "data": ["AP8="]}]
-    answer = ModelInferResponse.FromString(bytes(reply.body))
+    answer = answered(reply)
     assert answer.raw_output_contents == [element(b"dGVzdA==")]
     assert answer.outputs[0].parameters["content_type"].string_param == "base64"
 
 
 async def test_with_bytes_base64_a_grpc_server_gets_bytes_and_its_marked_reply_is_not_encoded_twice() -> None:
-    wires = Wires(
-        config("v2-grpc", route=", translate: {bytes: base64}"), lab=grpc_reply(mark="base64", raw=element(b"AP8="))
-    )
+    text = config("v2-grpc", route=", translate: {bytes: base64}")
+    wires = Wires(text, lab=grpc_reply(mark="base64", raw=element(b"AP8=")))
     answer = await infer(wires)
     assert called(wires).raw_input_contents == [element(b"test")]
     assert not called(wires).inputs[0].parameters
@@ -163,7 +166,7 @@ async def test_typed_goes_to_typed_and_back() -> None:
     reply = await wires.send("v2-grpc", grpc_request(fp32_contents=[1.0]))
     assert list(called(wires).inputs[0].contents.fp32_contents) == [1.0]
     assert not called(wires).raw_input_contents
-    answer = ModelInferResponse.FromString(bytes(reply.body))
+    answer = answered(reply)
     assert list(answer.outputs[0].contents.fp32_contents) == [2.0]
     assert not answer.raw_output_contents
 
@@ -173,13 +176,13 @@ async def test_raw_goes_to_raw_and_back_whatever_the_server_answers() -> None:
         wires = Wires(config("v2-grpc"), lab=server)
         reply = await wires.send("v2-grpc", grpc_request(raw=ONE))
         assert called(wires).raw_input_contents == [ONE]
-        assert ModelInferResponse.FromString(bytes(reply.body)).raw_output_contents == [ONE]
+        assert answered(reply).raw_output_contents == [ONE]
 
 
 async def test_a_raw_reply_to_a_typed_request_stays_raw() -> None:
     wires = Wires(config("v2-grpc", "triton"), lab=grpc_reply(raw=ONE))
     reply = await wires.send("v2-grpc", grpc_request(fp32_contents=[1.0]))
-    assert ModelInferResponse.FromString(bytes(reply.body)).raw_output_contents == [ONE]
+    assert answered(reply).raw_output_contents == [ONE]
 
 
 @pytest.mark.parametrize("server", ["v2-grpc", "v2-rest"])
@@ -190,8 +193,8 @@ async def test_a_listener_of_mlservers_clients_answers_typed_requests_typed(serv
     wires = Wires(config(server, "triton", listener=flavor), lab=lab)
     typed = await wires.send("v2-grpc", grpc_request(fp32_contents=[1.0]))
     raw = await wires.send("v2-grpc", grpc_request(raw=ONE))
-    assert list(ModelInferResponse.FromString(bytes(typed.body)).outputs[0].contents.fp32_contents) == [1.0]
-    assert ModelInferResponse.FromString(bytes(raw.body)).raw_output_contents == [ONE]
+    assert list(answered(typed).outputs[0].contents.fp32_contents) == [1.0]
+    assert answered(raw).raw_output_contents == [ONE]
 
 
 NUMBERS = {
@@ -235,8 +238,8 @@ async def test_a_raw_request_to_a_server_that_reads_contents_alone(check: str) -
     wires = Wires(text, lab=grpc_reply(fp32_contents=[1.0]))
     reply = await wires.send("v2-grpc", grpc_request(raw=ONE))
     assert list(called(wires).inputs[0].contents.fp32_contents) == [1.0]
-    assert ModelInferResponse.FromString(bytes(reply.body)).raw_output_contents == [ONE]
+    assert answered(reply).raw_output_contents == [ONE]
     wires = Wires(text, lab=grpc_reply(fp32_contents=[1.0]))
     reply = await wires.send("v2-grpc", grpc_request(fp32_contents=[1.0]))
     assert list(called(wires).inputs[0].contents.fp32_contents) == [1.0]
-    assert list(ModelInferResponse.FromString(bytes(reply.body)).outputs[0].contents.fp32_contents) == [1.0]
+    assert list(answered(reply).outputs[0].contents.fp32_contents) == [1.0]

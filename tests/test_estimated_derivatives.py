@@ -18,9 +18,11 @@ from gateway.core.tensors import tensor
 from gateway.reference import signature
 from gateway.runtime.app import Gateway
 from tests.assembly.explain.test_explaining import explanation
+from tests.limits import until
+from tests.paused_server import ask as send
 from tests.paused_server import http, port_of
 from tests.running_gateway import reference, running_gateway
-from tests.test_queued_calls import Reply, asked, waiting
+from tests.test_queued_calls import ask, asked, at_the_server_and_waiting, waiting
 
 CONFIG = """
 listeners:
@@ -105,8 +107,8 @@ def hessian() -> bytes:
     )
 
 
-def exact(reply: Reply) -> None:
-    assert np.abs(json.loads(reply.body)["output"] - np.cos(X)).max() < 1e-6
+def exact(body: bytes) -> None:
+    assert np.abs(json.loads(body)["output"] - np.cos(X)).max() < 1e-6
 
 
 async def test_a_gradient_of_a_thousand_points_lets_others_have_their_turn() -> None:
@@ -121,7 +123,7 @@ async def test_a_gradient_of_a_thousand_points_lets_others_have_their_turn() -> 
         assert turn <= 2, "it waited for more than the calls that came before it"
         reply = await many
         assert (reply.status, reply.headers["gateway-tries"]) == (200, str(2 * SIZE))
-        exact(reply)
+        exact(reply.body)
     assert (len(Model.seen), Model.most) == (2 * SIZE + 1, 1)
 
 
@@ -135,7 +137,7 @@ async def test_two_gradients_share_the_only_slot() -> None:
         second = asked(gateway, "127.0.0.3", shifted)
         await waiting(gateway, 3)
         let(4 * SIZE)
-        exact(await first)
+        exact((await first).body)
         assert (await second).status == 200
     of_second = [at for at, x in enumerate(Model.seen) if x > 50]
     assert len(of_second) == 2 * SIZE
@@ -181,10 +183,7 @@ async def test_all_calls_end_with_the_deadline(points: int) -> None:
         async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
             call = channel.unary_unary(METHOD)(ASK_GRADIENT, timeout=0.5)
             assert await call.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-        lab = gateway.state.status().backends["lab"]
-        while (lab.endpoints[0].in_flight, lab.waiting) != (int(Model.running > 0), 0):
-            await asyncio.sleep(0.001)
-            lab = gateway.state.status().backends["lab"]
+        await until(lambda: at_the_server_and_waiting(gateway) == (int(Model.running > 0), 0), 0.001)
         assert len(Model.seen) <= points + 1
         let(2)
         assert (await asked(gateway, "127.0.0.3", evaluate(77.0))).status == 200
@@ -217,14 +216,11 @@ async def test_replies_say_how_a_derivative_was_computed() -> None:
 
 async def test_a_route_may_ask_for_the_error_and_a_listener_may_say_nothing() -> None:
     async with running(keys="method: forward, error: true") as gateway:
-        reply = await asked(gateway, "127.0.0.2", jacobian())
+        reply = await ask(gateway, "127.0.0.2", jacobian())
         assert reply.headers["gateway-derivative"] == "forward, order 1, step 1.5e-08, 4 evaluations"
         assert 0 < float(reply.headers["gateway-derivative-error"]) < 1e-4
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["plain"].address))
         Model.seen.clear()
-        writer.write(jacobian(b"\r\nGateway-Derivative-Error: 1"))
-        silent = Reply(await reader.read())
-        writer.close()
+        silent = await ask(gateway, "127.0.0.2", jacobian(b"\r\nGateway-Derivative-Error: 1"), "plain")
     assert silent.status == 200
     assert not [name for name in silent.headers if name.startswith("gateway-derivative")]
     assert len(Model.seen) == 2, "nobody can read the estimate, so it is not computed"
@@ -232,11 +228,8 @@ async def test_a_route_may_ask_for_the_error_and_a_listener_may_say_nothing() ->
 
 async def test_an_explanation_has_the_method_and_the_number_of_evaluations() -> None:
     async with running() as gateway:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["http"].address))
-        writer.write(jacobian(b"\r\nGateway-Explain: 1"))
-        head = (await reader.read()).partition(b"\r\n\r\n")[0].decode()
-        writer.close()
-    found = explanation(head)
+        reply = await send(port_of(gateway.state.listeners["http"].address), jacobian(b"\r\nGateway-Explain: 1"))
+    found = explanation(reply.partition(b"\r\n\r\n")[0].decode())
     [span] = [each for each in found["spans"] if each["name"] == "finite differences"]
     assert (span["how"], span["evaluations"]) == ("central, order 2, step 6.1e-06, 2 evaluations", 2)
     assert (found["tries"], found["status"]) == (2, "OK")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.every_case import every_case, failures
+from tests.every_case import every_case
 
 
 def test_each_case_that_fails_is_named_and_those_after_it_are_tried() -> None:
@@ -31,8 +31,3 @@ async def test_cases_may_wait() -> None:
 
     with pytest.raises(BaseExceptionGroup, match="1 of 2 cases failed"):
         await every_case(small, ("number",))(cases={"one": {"number": 1}, "none": {"number": 0}})
-
-
-def test_no_failure_is_none() -> None:
-    with failures() as found, found.of("a case"):
-        assert True

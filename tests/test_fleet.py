@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from unittest.mock import patch
 
@@ -78,8 +78,12 @@ class Fleet:
 
     async def index(self) -> dict[str, str]:
         """The state of each model in the gateway's own listing."""
-        entries = await asyncio.to_thread(self._index)
-        return {each["name"]: each.get("state", "") for each in entries}
+
+        def listed() -> list[dict[str, str]]:
+            with closing(CLIENTS[self.wire](self._address)) as client:
+                return client.index()
+
+        return {each["name"]: each.get("state", "") for each in await asyncio.to_thread(listed)}
 
     def loads(self, model: str) -> int:
         """On all servers."""
@@ -90,18 +94,8 @@ class Fleet:
         return [number for number, each in enumerate(self.models) if model in each.held]
 
     def _infer(self, model: str, number: float) -> tuple[str, list[float]]:
-        client = CLIENTS[self.wire](self._address)
-        try:
+        with closing(CLIENTS[self.wire](self._address)) as client:
             return client.infer(model, [number])
-        finally:
-            client.close()
-
-    def _index(self) -> list[dict[str, str]]:
-        client = CLIENTS[self.wire](self._address)
-        try:
-            return client.index()
-        finally:
-            client.close()
 
     @property
     def _address(self) -> str:
@@ -132,9 +126,11 @@ async def fleet(placement: str, *models: FleetModels, wire: str = "grpc", second
             yield Fleet(servers, gateway, wire)
 
 
-def preloaded(*names: str) -> FleetModels:
+def preloaded(*names: str, claimed: str = "") -> FleetModels:
+    """A server with these models, which claims to have another one."""
     models = FleetModels(MODELS)
     models.preload(*names)
+    models.claimed.update(filter(None, [claimed]))
     return models
 
 
@@ -167,8 +163,7 @@ async def test_a_model_that_a_server_forgets_is_asked_for_elsewhere() -> None:
 
 
 async def test_a_server_that_lies_about_a_model_is_not_believed_for_long() -> None:
-    liar = FleetModels(MODELS)
-    liar.claimed.add("m0")
+    liar = preloaded(claimed="m0")
     async with fleet(LOOKED_FOR, liar, preloaded("m0")) as here:
         asked = liar.indexed
         for _ in range(4):
@@ -180,8 +175,7 @@ async def test_a_server_that_lies_about_a_model_is_not_believed_for_long() -> No
 
 
 async def test_a_model_that_nobody_has_is_not_found_although_a_server_lists_it() -> None:
-    liar = FleetModels(MODELS)
-    liar.claimed.add("m0")
+    liar = preloaded(claimed="m0")
     async with fleet(LOOKED_FOR, liar) as here:
         for _ in range(3):
             assert "m0" in await here.refused("m0")

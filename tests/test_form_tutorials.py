@@ -34,10 +34,7 @@ def x(name: str, *values: Any, datatype: str = "FP64", shape: tuple[int, ...] = 
 
 
 FASTAPI: dict[str, tuple[list[dict[str, Any]], dict[str, Column]]] = {
-    "flower": (
-        [x("length", 5.1, 6.3), x("width", 3.5, 3.3)],
-        {"species": ("BYTES", [2], ["setosa", "virginica"])},
-    ),
+    "flower": ([x("length", 5.1, 6.3), x("width", 3.5, 3.3)], {"species": ("BYTES", [2], ["setosa", "virginica"])}),
     "bmi": (
         [x("weight", 100, 50, 20), x("height", 2, 1, 1)],
         {"bmi": ("FP64", [3], [25.0, 50.0, 20.0]), "healthy": ("BOOL", [3], [False, False, True])},
@@ -55,17 +52,14 @@ FLASK: dict[str, tuple[list[dict[str, Any]], dict[str, Column]]] = {
     "iris": ([x("length", 5.1, 6.3, 7), x("width", 2, 3.3, 1)], {"class": ("INT64", [3], [0, 2, 1])}),
     "titanic": ([x("x", 22, 7.5, 38, 71, shape=(2, 2))], {"y": ("INT64", [2], [0, 2])}),
     "sum": ([x("x", 5.1, 3.5, 1.4, 1, 2, 3, shape=(2, 3))], {"y": ("FP64", [2], [10.0, 6.0])}),
-    "price": (
-        [x("area", 50, 80.5), x("rooms", 2, 3, datatype="INT64")],
-        {"price": ("FP64", [2], [50100.0, 80650.0])},
-    ),
+    "price": ([x("area", 50, 80.5), x("rooms", 2, 3, datatype="INT64")], {"price": ("FP64", [2], [50100.0, 80650.0])}),
     "size": (
         [x("image", "abc", "\x00\x01\x02\x03\x04", datatype="BYTES")],
         {"class": ("BYTES", [2], ["small", "large"]), "confidence": ("FP64", [2], [0.3, 0.5])},
     ),
 }
 EXPRESS: dict[str, tuple[list[dict[str, Any]], dict[str, Column]]] = {
-    "api": ([x("x", 1, 2, 3, 4, shape=(2, 2))], {"y": ("FP64", [2], [4.0, 10.0])}),
+    "api": ([x("x", 1, 2, 3, 4, shape=(2, 2))], {"y": ("FP64", [2], [4.0, 10.0])})
 }
 
 

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,12 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
-from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ServerKind
-from gateway.config import loads
 from gateway.runtime.app import Gateway
 from tests.in_thread import QuietHandler, in_thread
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
-from tests.paused_server import port_of
+from tests.paused_server import http
 from tests.running_gateway import config_of, running_gateway
 
 FORMS = """\
@@ -58,22 +55,30 @@ routes:
   - {match: {model: double}, backend: tensors}
 """
 )
-ROWS = [[1, 2, 3, 4], [0.5, 0.5, 0, 0]]
-V2 = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [2, 4], "data": ROWS}], "id": "a-1"}
+ROWS: list[list[float]] = [[1, 2, 3, 4], [0.5, 0.5, 0, 0]]
+
+
+def v2(rows: list[list[float]], name: str = "x") -> dict[str, Any]:
+    return {"inputs": [{"name": name, "datatype": "FP64", "shape": [len(rows), 4], "data": rows}], "id": "a-1"}
+
+
+def config(legacy: int, tensors: int) -> str:
+    """CONFIG with these ports of the servers."""
+    return CONFIG.replace("LEGACY", str(legacy)).replace("TENSORS", str(tensors))
 
 
 class House(QuietHandler):
-    """Adds the features of each house. It keeps the bodies that it got."""
+    """Adds the features of each house. Its server keeps the bodies that it got."""
 
     protocol_version = "HTTP/1.1"
-    bodies: list[Any]
+    server: "Legacy"
 
     def do_GET(self) -> None:
         self.send_json({}, 200 if self.path == "/health" else 404)
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.bodies.append(body)
+        self.server.bodies.append(body)
         if self.path != "/predict" or "features" not in body:
             self.send_json({"detail": "there are no features"}, 400)
         elif body["features"][0][0] < 0:
@@ -82,27 +87,19 @@ class House(QuietHandler):
             self.send_json({"prediction": [sum(row) for row in body["features"]], "took_ms": 3})
 
 
-class Legacy:
+class Legacy(ThreadingHTTPServer):
     """The running program."""
 
-    def __init__(self, port: int, bodies: list[Any]) -> None:
-        self.port = port
-        self.bodies = bodies
-        self.url = f"http://127.0.0.1:{port}"
-
-
-@contextmanager
-def houses() -> Iterator[Legacy]:
-    bodies: list[Any] = []
-    handler = type("OneHouse", (House,), {"bodies": bodies})
-    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as address:
-        yield Legacy(port_of(address), bodies)
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), House)
+        self.bodies: list[Any] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
 
 
 @pytest.fixture
 def legacy() -> Iterator[Legacy]:
-    with houses() as found:
-        yield found
+    with in_thread(server := Legacy()):
+        yield server
 
 
 class Running:
@@ -113,13 +110,9 @@ class Running:
         self.text = text
         self.address = gateway.state.listeners["http"].address
 
-    async def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
+    async def post(self, path: str, body: Any) -> httpx.Response:
         async with httpx.AsyncClient(base_url=f"http://{self.address}", timeout=GENEROUS) as client:
-            return await client.post(path, json=body, headers=headers)
-
-    async def get(self, path: str) -> httpx.Response:
-        async with httpx.AsyncClient(base_url=f"http://{self.address}", timeout=GENEROUS) as client:
-            return await client.get(path)
+            return await client.post(path, json=body)
 
     async def admin(self, path: str, body: Any = None) -> Any:
         url = f"http://{self.gateway.ports.all['admin'].address}{path}"
@@ -137,13 +130,13 @@ class Running:
 
 @pytest.fixture
 async def running(legacy: Legacy) -> AsyncIterator[Running]:
-    text = CONFIG.replace("LEGACY", str(legacy.port)).replace("TENSORS", str(free_port()))
+    text = config(legacy.server_port, free_port())
     async with running_gateway(text) as gateway:
         yield Running(gateway, text)
 
 
 async def test_a_client_of_v2_reaches_a_program_that_speaks_the_form(running: Running, legacy: Legacy) -> None:
-    reply = await running.post("/v2/models/prices/infer", V2)
+    reply = await running.post("/v2/models/prices/infer", v2(ROWS))
     assert reply.status_code == 200
     assert reply.json() == {
         "model_name": "prices",
@@ -154,8 +147,7 @@ async def test_a_client_of_v2_reaches_a_program_that_speaks_the_form(running: Ru
 
 
 async def test_an_error_of_the_program_is_told_in_its_words(running: Running) -> None:
-    rows = [[-1, 0, 0, 0], [0, 0, 0, 0]]
-    reply = await running.post("/v2/models/prices/infer", {"inputs": [{**V2["inputs"][0], "data": rows}]})  # type: ignore[dict-item]
+    reply = await running.post("/v2/models/prices/infer", v2([[-1, 0, 0, 0], [0, 0, 0, 0]]))
     assert reply.status_code == 400
     assert "a house cannot have less than nothing" in reply.json()["error"]
 
@@ -200,7 +192,7 @@ async def test_a_reload_that_leaves_a_form_as_it_is_leaves_its_connections(runni
 
 
 async def test_answers_that_a_cache_has_kept_are_not_those_of_a_changed_form(running: Running, legacy: Legacy) -> None:
-    one = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 4], "data": ROWS[0]}]}
+    one = v2(ROWS[:1])
     before = "{protocol: json, form: prices,"
     await running.reload((before, f"{before} safe: true, policies: [{{cache: {{}}}}],"))
     for _ in range(2):
@@ -272,19 +264,17 @@ async def test_the_snippets_of_a_form_that_is_declared_say_where(running: Runnin
     found = {each["name"]: each["code"] for each in await running.admin("/api/playground/snippets", PLAYED)}
     assert "/predict" in found["curl"]
     assert "--config gateway.yaml" in found["gateway call"]
-    program = found["gateway.client"].replace("import numpy", "import numpy", 1)
-    assert "ServerKind(form=" in program
+    assert "ServerKind(form=" in found["gateway.client"]
+    program = [sys.executable, "-c", found["gateway.client"]]
     run = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=GENEROUS, check=True
+        subprocess.run, program, stdout=subprocess.PIPE, text=True, timeout=GENEROUS, check=True
     )
     assert run.stdout.split() == ["y", "[10.0]"]
 
 
 async def test_the_client_for_python_speaks_a_form_that_is_described(legacy: Legacy) -> None:
-    document = (
-        loads(CONFIG.replace("LEGACY", "1").replace("TENSORS", "2"), "c", catalog(), {}).forms["prices"].document()
-    )
-    async with AsyncClient(f"json:prices://127.0.0.1:{legacy.port}", kind=ServerKind(form=document)) as client:
+    document = config_of(config(1, 2)).forms["prices"].document()
+    async with AsyncClient(f"json:prices://127.0.0.1:{legacy.server_port}", kind=ServerKind(form=document)) as client:
         outputs = await client.infer("any", x=ROWS)
         assert outputs["y"].tolist() == [10.0, 1.0]
         assert await client.ready()
@@ -299,18 +289,23 @@ def test_a_form_that_is_described_goes_with_an_address_of_one() -> None:
 
 
 def gateway_command(*arguments: str, folder: Path, **environ: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "gateway", *arguments]
-    variables = {**os.environ, **environ}
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=GENEROUS, check=False, cwd=folder, env=variables
-    )
+        [sys.executable, "-m", "gateway", *arguments], capture_output=True, text=True, timeout=GENEROUS, check=False,
+        cwd=folder, env={**os.environ, **environ},
+    )  # fmt: skip
+
+
+def init_from(folder: Path, request: object, reply: object, *options: str) -> "subprocess.CompletedProcess[str]":
+    """`gateway init` with an example."""
+    (folder / "request.json").write_text(json.dumps(request))
+    (folder / "reply.json").write_text(json.dumps(reply))
+    return gateway_command("init", "--example", "request.json", "reply.json", *options, folder=folder)
 
 
 @pytest.mark.long
 def test_commands_know_the_forms_of_a_configuration(legacy: Legacy, tmp_path: Path) -> None:
-    text = CONFIG.replace("LEGACY", str(legacy.port)).replace("TENSORS", "9")
-    (tmp_path / "c.yaml").write_text(text)
-    address = f"json:prices://127.0.0.1:{legacy.port}"
+    (tmp_path / "c.yaml").write_text(config(legacy.server_port, 9))
+    address = f"json:prices://127.0.0.1:{legacy.server_port}"
     called = gateway_command(
         "call", address, "m", "--set", f"x={json.dumps(ROWS)}", "--config", "c.yaml", folder=tmp_path
     )
@@ -318,9 +313,7 @@ def test_commands_know_the_forms_of_a_configuration(legacy: Legacy, tmp_path: Pa
     unknown = gateway_command("call", address, "m", "--set", "x=1", folder=tmp_path)
     assert unknown.returncode == 2
     assert unknown.stderr.startswith("no protocol 'json:prices'")
-    (tmp_path / "r.http").write_bytes(
-        b'POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: 26\r\n\r\n{"features": [[1,2,3,4]]} '
-    )
+    (tmp_path / "r.http").write_bytes(http(b"POST /predict HTTP/1.1", b'{"features": [[1,2,3,4]]}'))
     explained = gateway_command("explain", "r.http", "--config", "c.yaml", folder=tmp_path)
     assert "json:prices over http at listener 'http'" in explained.stdout
     assert '{"features": [[1,2,3,4]]}' in explained.stdout
@@ -331,16 +324,10 @@ def test_commands_know_the_forms_of_a_configuration(legacy: Legacy, tmp_path: Pa
 
 def test_an_explanation_shows_references_in_place_of_what_a_form_has_from_them(tmp_path: Path) -> None:
     keyed = 'path: /predict\n      headers: {x-key: "${SECRET}"}'
-    text = (
-        CONFIG.replace("path: /predict", keyed)
-        .replace(', "json:prices"', "")
-        .replace("features: $x", 'features: $x, key: "${SECRET}"')
-    )
-    (tmp_path / "c.yaml").write_text(text.replace("LEGACY", "9").replace("TENSORS", "9"))
-    (tmp_path / "r.http").write_bytes(
-        b"POST /v2/models/prices/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 80\r\n\r\n"
-        + b'{"inputs":[{"name":"x","datatype":"FP64","shape":[1,4],"data":[1,2,3,4]}]}'.ljust(80)
-    )
+    text = config(9, 9).replace("path: /predict", keyed).replace(', "json:prices"', "")
+    (tmp_path / "c.yaml").write_text(text.replace("features: $x", 'features: $x, key: "${SECRET}"'))
+    body = b'{"inputs":[{"name":"x","datatype":"FP64","shape":[1,4],"data":[1,2,3,4]}]}'
+    (tmp_path / "r.http").write_bytes(http(b"POST /v2/models/prices/infer HTTP/1.1", body))
     explained = gateway_command("explain", "r.http", "--config", "c.yaml", folder=tmp_path, SECRET="s3cret")
     assert explained.returncode == 0, explained.stderr
     assert "x-key: ${SECRET}" in explained.stdout
@@ -349,11 +336,8 @@ def test_an_explanation_shows_references_in_place_of_what_a_form_has_from_them(t
 
 
 def test_a_form_that_is_proposed_from_an_example_is_served(legacy: Legacy, tmp_path: Path) -> None:
-    (tmp_path / "request.json").write_text(json.dumps({"features": ROWS, "request_id": "a"}))
-    (tmp_path / "reply.json").write_text('{"prediction": [10.0, 1.0], "took_ms": 3}')
-    proposed = gateway_command(
-        "init", "--example", "request.json", "reply.json", "--url", f"{legacy.url}/predict", folder=tmp_path
-    )
+    request, answer = {"features": ROWS, "request_id": "a"}, {"prediction": [10.0, 1.0], "took_ms": 3}
+    proposed = init_from(tmp_path, request, answer, "--url", f"{legacy.url}/predict")
     assert proposed.returncode == 0, proposed.stderr
     assert "the form reads the example correctly" in proposed.stderr
     checked = gateway_command("check", "--strict", "gateway.yaml", folder=tmp_path)
@@ -363,8 +347,7 @@ def test_a_form_that_is_proposed_from_an_example_is_served(legacy: Legacy, tmp_p
     async def ask() -> Any:
         async with running_gateway(text) as gateway, httpx.AsyncClient(timeout=GENEROUS) as client:
             url = f"http://{gateway.state.listeners['v2-rest'].address}/v2/models/legacy/infer"
-            body = {"inputs": [{**V2["inputs"][0], "name": "features"}]}  # type: ignore[dict-item]
-            return (await client.post(url, json=body)).json()
+            return (await client.post(url, json=v2(ROWS, "features"))).json()
 
     assert asyncio.run(ask())["outputs"] == [
         {"name": "prediction", "datatype": "FP64", "shape": [2], "data": [10.0, 1.0]}
@@ -373,9 +356,7 @@ def test_a_form_that_is_proposed_from_an_example_is_served(legacy: Legacy, tmp_p
 
 @pytest.mark.long
 def test_examples_that_suggest_no_form_write_nothing(tmp_path: Path) -> None:
-    (tmp_path / "request.json").write_text('{"x": [[1], [2, 3]]}')
-    (tmp_path / "reply.json").write_text('{"y": 1}')
-    refused = gateway_command("init", "--example", "request.json", "reply.json", folder=tmp_path)
+    refused = init_from(tmp_path, {"x": [[1], [2, 3]]}, {"y": 1})
     assert (refused.returncode, refused.stderr) == (
         1,
         "request.x: a ragged array, whose rows have different lengths; use examples with equal lengths; "
@@ -389,28 +370,20 @@ def test_examples_that_suggest_no_form_write_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "gateway.yaml").exists()
 
 
+PRICED = ({"features": [[1, 2]]}, {"prediction": [3.5]})
+
+
 @pytest.mark.long
 def test_a_listener_that_speaks_a_form_without_names_of_models_gets_the_proposed_one(tmp_path: Path) -> None:
-    (tmp_path / "request.json").write_text('{"features": [[1, 2]]}')
-    (tmp_path / "reply.json").write_text('{"prediction": [3.5]}')
     listeners = ("--listener", "json:litserve=127.0.0.1:8080", "--listener", "v2-rest=127.0.0.1:8081")
-    proposed = gateway_command(
-        "init", "--example", "request.json", "reply.json", *listeners, "--output", "-", folder=tmp_path
-    )
-    config = loads(proposed.stdout, "proposed.yaml", catalog(), {})
-    assert [(each.protocols, each.model) for each in config.listeners] == [
-        (("json:litserve",), "legacy"),
-        (("v2-rest",), ""),
-    ]
+    proposed = init_from(tmp_path, *PRICED, *listeners, "--output", "-")
+    found = [(each.protocols, each.model) for each in config_of(proposed.stdout).listeners]
+    assert found == [(("json:litserve",), "legacy"), (("v2-rest",), "")]
 
 
 @pytest.mark.long
 def test_a_proposed_form_has_the_name_that_is_given(tmp_path: Path) -> None:
-    (tmp_path / "request.json").write_text('{"features": [[1, 2]]}')
-    (tmp_path / "reply.json").write_text('{"prediction": [3.5]}')
-    example = ("init", "--example", "request.json", "reply.json", "--output", "-")
-    proposed = gateway_command(*example, "--model", "credit", folder=tmp_path)
-    config = loads(proposed.stdout, "proposed.yaml", catalog(), {})
-    assert (set(config.forms), set(config.backends), config.routes[0].match.model) == ({"credit"}, {"credit"}, "credit")
-    several = gateway_command(*example, "--model", "a", "--model", "b", folder=tmp_path)
+    made = config_of(init_from(tmp_path, *PRICED, "--output", "-", "--model", "credit").stdout)
+    assert (set(made.forms), set(made.backends), made.routes[0].match.model) == ({"credit"}, {"credit"}, "credit")
+    several = init_from(tmp_path, *PRICED, "--output", "-", "--model", "a", "--model", "b")
     assert (several.returncode, several.stderr) == (2, "with --example, give --model only once\n")

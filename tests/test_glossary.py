@@ -26,15 +26,12 @@ REPEATED = {
 """Public class names that occur more than once in the package, each with the reason."""
 
 
-CLASS = re.compile(r"^ *class ([^\W_]\w*)[(:\[]", re.MULTILINE)
-
-
 def public_classes() -> dict[str, list[str]]:
     """The modules of each public class name of the package. Classes with a leading underscore are not public."""
     found = defaultdict(list)
     for path in sorted((ROOT / "gateway").rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for name in CLASS.findall(path.read_text("utf-8")):
+        for name in re.findall(r"^ *class ([^\W_]\w*)[(:\[]", path.read_text("utf-8"), re.MULTILINE):
             found[name].append(module)
     return dict(found)
 

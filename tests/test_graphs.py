@@ -101,15 +101,19 @@ THETA = np.array([[0.3, 0.4], [1.0, -2.0], [0.1, 0.1]])
 
 def running(text: str = CONFIG) -> AbstractAsyncContextManager[Gateway]:
     Gate.entered, Gate.opened, Gate.left = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    ports = {word: str(free_port()) for word in ("UM", "GRPC", "REST")}
-    for word, port in ports.items():
-        text = text.replace(f":{word}", f":{port}")
+    for word in ("UM", "GRPC", "REST"):
+        text = text.replace(f":{word}", f":{free_port()}")
     return running_gateway(text)
 
 
 def client(gateway: Gateway, protocol: str, listener: str = "") -> AsyncClient:
     name = listener or ("grpc" if protocol == "v2-grpc" else "http")
     return AsyncClient(gateway.state.listeners[name].address, protocol=protocol)
+
+
+async def metrics(gateway: Gateway) -> str:
+    async with httpx.AsyncClient() as scraping:
+        return (await scraping.get(f"http://{gateway.ports.all['health'].address}/metrics")).text
 
 
 @pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "umbridge"])
@@ -165,8 +169,7 @@ async def test_values_and_gradients_at_one_point_share_evaluations() -> None:
         for _ in range(2):
             await asked.infer("posterior", THETA[:1])
             await asked.gradient("posterior", THETA[:1], sens=np.ones((1, 1)))
-        async with httpx.AsyncClient() as scraping:
-            page = (await scraping.get(f"http://{gateway.ports.all['health'].address}/metrics")).text
+        page = await metrics(gateway)
     # heat is evaluated for the value and the likelihood's gradient, and has a gradient of its own
     assert 'gateway_cache_calls_total{outcome="miss",owner="backends.um"} 2.0' in page
     assert 'gateway_cache_calls_total{outcome="hit",owner="backends.um"} 4.0' in page
@@ -261,7 +264,8 @@ async def test_a_server_that_dies_is_named() -> None:
     async with running() as gateway:
         async with client(gateway, "v2-rest") as asked:
             await asked.infer("posterior", THETA)
-        await _stop(gateway, "umbridge")
+        [at] = [at for at, each in enumerate(gateway.state.config.reference) if each.protocol == "umbridge"]
+        await gateway.references[at].drain(0)
         async with client(gateway, "v2-rest") as asked:
             with pytest.raises(ClientError, match=r"^step 'forward' \(model 'heat'\): row 0: backend 'um' at http"):
                 await asked.infer("posterior", THETA)
@@ -271,12 +275,6 @@ async def test_a_server_that_dies_is_named() -> None:
         assert failed.value.message == (
             "step 'forward': the model's server cannot be reached; try again later, or ask the operator to check it"
         )
-
-
-async def _stop(gateway: Gateway, protocol: str) -> None:
-    """Stop the reference server of one protocol."""
-    at = next(at for at, each in enumerate(gateway.state.config.reference) if each.protocol == protocol)
-    await gateway.references[at].drain(0)
 
 
 async def test_a_client_that_leaves_ends_the_steps_at_their_servers() -> None:
@@ -322,15 +320,13 @@ async def test_unknown_parameters_are_refused() -> None:
 
 async def test_who_may_call_a_graph_may_call_it_whole(tmp_path: Path) -> None:
     (keys := tmp_path / "keys.yaml").write_text("keys: []\n")
-    text = (
-        CONFIG.replace("reply_headers: true", "reply_headers: true, auth: {anonymous: guest}")
-        + f"""
+    text = CONFIG.replace("reply_headers: true", "reply_headers: true, auth: {anonymous: guest}")
+    access = f"""
 auth: {{keys: {{file: {keys}}}}}
 permissions: {{graphs: [{{operations: [infer, metadata], models: [posterior]}}]}}
 principals: {{guest: {{permissions: [graphs]}}}}
 """
-    )
-    async with running(text) as gateway, client(gateway, "v2-rest") as asked:
+    async with running(text + access) as gateway, client(gateway, "v2-rest") as asked:
         [found] = (await asked.infer("posterior", THETA)).values()
         assert found.shape == (3, 1)
         with pytest.raises(ClientError, match="'guest' does not have the permission metadata on model 'gauss'"):
@@ -340,11 +336,10 @@ principals: {{guest: {{permissions: [graphs]}}}}
 async def test_metrics_name_graph_and_step() -> None:
     async with running() as gateway, client(gateway, "v2-rest") as asked:
         await asked.infer("posterior", THETA)
-        async with httpx.AsyncClient() as scraping:
-            body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [0, 0]}]}
-            url = f"http://{gateway.state.listeners['http'].address}/v2/models/gone/infer"
-            assert (await scraping.post(url, json=body)).status_code == 404
-            page = (await scraping.get(f"http://{gateway.ports.all['health'].address}/metrics")).text
+        body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [0, 0]}]}
+        async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as posting:
+            assert (await posting.post("/v2/models/gone/infer", json=body)).status_code == 404
+        page = await metrics(gateway)
     for step in ("forward", "prior", "likelihood"):
         assert f'gateway_graph_step_calls_total{{graph="posterior",step="{step}"}} 1.0' in page
         assert f'gateway_graph_step_errors_total{{graph="posterior",step="{step}"}} 0.0' in page

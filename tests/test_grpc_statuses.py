@@ -55,8 +55,7 @@ def asked(protocol: str) -> bytes:
 
 
 def running(address: str, protocol: str = "v2-grpc") -> AbstractAsyncContextManager[Gateway]:
-    text = CONFIG.replace("PROTOCOL", protocol).replace("ADDRESS", address)
-    return running_gateway(text)
+    return running_gateway(CONFIG.replace("PROTOCOL", protocol).replace("ADDRESS", address))
 
 
 async def failure(gateway: Gateway, *metadata: tuple[str, str]) -> Any:
@@ -216,20 +215,6 @@ async def test_a_server_that_resets_calls_keeps_getting_them(code: int, expected
 # Real servers.
 
 
-class Busy:
-    """A server of grpcio that runs one call at a time, whose call waits for `go`."""
-
-    def __init__(self) -> None:
-        self.begun = asyncio.Event()
-        self.go = asyncio.Event()
-
-    async def serve(self, body: bytes, context: Any) -> bytes:
-        self.begun.set()
-        await self.go.wait()
-        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "served")
-        raise AssertionError
-
-
 @asynccontextmanager
 async def grpcio_server(
     protocol: str, answer: Callable[[bytes, Any], Awaitable[bytes]], **how: Any
@@ -249,16 +234,23 @@ async def grpcio_server(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_server_with_too_many_calls_is_overloaded(protocol: str) -> None:
-    busy = Busy()
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def answer(body: bytes, context: Any) -> bytes:
+        begun.set()
+        await go.wait()
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "served")
+        raise AssertionError
+
     async with (
-        grpcio_server(protocol, busy.serve, maximum_concurrent_rpcs=1) as address,
+        grpcio_server(protocol, answer, maximum_concurrent_rpcs=1) as address,
         running(address, protocol) as gateway,
     ):
         first = asyncio.ensure_future(failure(gateway))
-        await busy.begun.wait()
+        await begun.wait()
         error = await failure(gateway)
         told, text = await over_http(gateway)
-        busy.go.set()
+        go.set()
         assert (await first).details() == "served"
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert dict(error.trailing_metadata())["gateway-reason"] == "overloaded"

@@ -14,19 +14,13 @@ import pytest
 
 from gateway.runtime.app import Gateway
 from tests.interop.processes import Process
-from tests.limits import GENEROUS
-from tests.paused_server import http, port_of
+from tests.limits import GENEROUS, until
+from tests.paused_server import ask, http, port_of
 from tests.running_gateway import running_gateway
 
 pytestmark = pytest.mark.long
 
-PROTOCOLS = {
-    "v2-rest": "flavor: plain",
-    "v2-grpc": "",
-    "umbridge": "",
-    "mip": "",
-}
-SECONDS = 1.0
+PROTOCOLS = {"v2-rest": "flavor: plain", "v2-grpc": "", "umbridge": "", "mip": ""}
 BACKEND = """
   {name}:
     protocol: {name}
@@ -39,9 +33,9 @@ SIGNATURE = """signature:
       outputs: [{name: logdensity, datatype: FP64, shape: [-1, 1]}]"""
 
 
-def reference(protocol: str, folder: Path) -> Process:
-    command = [executable, "-m", "gateway", "reference", "--protocol", protocol]
-    command += ["--bind", "127.0.0.1:0", "--model", "posterior"]
+def reference(protocol: str, folder: Path, model: str = "posterior", bind: str = "127.0.0.1:0") -> Process:
+    """A model server in a process of its own, which may not be ready yet."""
+    command = [executable, "-m", "gateway", "reference", "--protocol", protocol, "--bind", bind, "--model", model]
     return Process(command, folder)
 
 
@@ -55,26 +49,20 @@ def config(addresses: dict[str, list[str]], seconds: float) -> str:
     for name, endpoints in addresses.items():
         more = PROTOCOLS.get(name, "")
         text += BACKEND.format(name=name, endpoints=json.dumps(endpoints), seconds=seconds, more=more)
-    text += "routes:\n"
-    for name in addresses:
-        text += (
-            f"  - match: {{model: {name}}}\n    backend: {name}\n    rewrite: {{model: posterior}}\n    {SIGNATURE}\n"
-        )
-    return text
+    rewritten = f"rewrite: {{model: posterior}}\n    {SIGNATURE}"
+    routes = (f"  - match: {{model: {name}}}\n    backend: {name}\n    {rewritten}\n" for name in addresses)
+    return f"{text}routes:\n{''.join(routes)}"
 
 
-def running(addresses: dict[str, list[str]], seconds: float = SECONDS) -> AbstractAsyncContextManager[Gateway]:
+def running(addresses: dict[str, list[str]], seconds: float = 1.0) -> AbstractAsyncContextManager[Gateway]:
     return running_gateway(config(addresses, seconds))
 
 
 async def infer(gateway: Gateway, model: str) -> int:
     """The status of one call."""
     body = b'{"inputs":[{"name":"theta","datatype":"FP64","shape":[1,2],"data":[1.0,2.0]}]}'
-    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["http"].address))
-    writer.write(http(f"POST /v2/models/{model}/infer HTTP/1.1\r\nConnection: close".encode(), body))
-    reply = await reader.read()
-    writer.close()
-    return int(reply.split(b" ", 2)[1])
+    request = http(f"POST /v2/models/{model}/infer HTTP/1.1\r\nConnection: close".encode(), body)
+    return int((await ask(port_of(gateway.state.listeners["http"].address), request)).split(b" ", 2)[1])
 
 
 def states(gateway: Gateway, backend: str) -> list[str]:
@@ -147,8 +135,7 @@ async def test_a_call_that_finds_no_connection_goes_to_another_endpoint_and_hold
         async with running(addresses, seconds=2) as gateway:
             for protocol in PROTOCOLS:
                 first = asyncio.ensure_future(infer(gateway, protocol))
-                while not gateway.state.status().backends[protocol].endpoints[0].in_flight:  # noqa: ASYNC110
-                    await asyncio.sleep(0)
+                await until(lambda at=protocol: gateway.state.status().backends[at].endpoints[0].in_flight, 0)  # type: ignore[misc]
                 others = [await infer(gateway, protocol) for _ in range(5)]
                 assert not first.done()  # it is still connecting
                 assert others == [200] * 5

@@ -53,6 +53,10 @@ def _at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(issuer_keys, "LEAST_SECONDS", 0.0)
 
 
+OTHERS: dict[str, Any] = {"aud": "others", "email": "alice@lab"}
+"""The claims by which the second issuer's token is that of a principal."""
+
+
 class Two:
     """A gateway with two issuers, each with a key of the same name."""
 
@@ -86,7 +90,7 @@ async def test_each_issuer_has_its_audience_claims_and_names(files: Files) -> No
     async with two(files) as found:
         assert await found.status(found.first.token("alice")) == 200
         assert await found.status(found.first.token("bob", groups=["use"])) == 200
-        assert await found.status(found.second.token(aud="others", email="alice@lab")) == 200
+        assert await found.status(found.second.token(**OTHERS)) == 200
         assert await found.status(found.first.token("alice", aud="others")) == 401
         assert await found.status(found.second.token(email="alice@lab")) == 401
         assert await found.status(found.second.token("alice", aud="others")) == 401
@@ -101,7 +105,7 @@ async def test_a_key_signs_for_its_own_issuer_only(files: Files) -> None:
         first, second = found.first, found.second
         pairs: list[tuple[Issuer, Issuer, dict[str, Any]]] = [
             (second, first, {"aud": "models", "subject": "alice"}),
-            (first, second, {"aud": "others", "email": "alice@lab"}),
+            (first, second, OTHERS),
         ]
         for signer, other, claims in pairs:
             assert await found.status(signer.token(iss=other.url, **claims)) == 401
@@ -180,7 +184,7 @@ async def test_an_issuer_whose_certificate_another_ca_signed_is_not_asked(
         await until(lambda: "signed by an unknown CA" in caplog.text)
         assert found.first.asked == 0
         assert await found.status(found.first.token("alice")) == 503
-        assert await found.status(found.second.token(aud="others", email="alice@lab")) == 200
+        assert await found.status(found.second.token(**OTHERS)) == 200
         wrong.write_bytes(files.ca.read_bytes())
         async with asyncio.timeout(GENEROUS):
             while await found.status(found.first.token("alice")) != 200:
@@ -216,11 +220,10 @@ async def test_a_jwks_that_cannot_be_used_leaves_the_keys_from_before(
     async with two(files) as found:
         assert await found.status(found.first.token("alice")) == 200
         found.first.content = content
-        unknown = found.first.token("alice", head={"kid": "unknown"})
-        assert await found.status(unknown) == 401
+        assert await found.status(found.first.token("alice", head={"kid": "unknown"})) == 401
         assert "cannot fetch its keys; the gateway keeps the previous keys" in caplog.text
         assert await found.status(found.first.token("alice", jti="new")) == 200
-        assert await found.status(found.second.token(aud="others", email="alice@lab")) == 200
+        assert await found.status(found.second.token(**OTHERS)) == 200
 
 
 async def test_a_jwks_that_hangs_holds_up_nobody_else(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,8 +234,7 @@ async def test_a_jwks_that_hangs_holds_up_nobody_else(files: Files, monkeypatch:
         await until(lambda: found.first.unanswered > 0)
         for number in range(20):
             assert await found.status(found.first.token("alice", jti=str(number))) == 200
-            token = found.second.token(aud="others", email="alice@lab", jti=str(number))
-            assert await found.status(token) == 200
+            assert await found.status(found.second.token(**OTHERS, jti=str(number))) == 200
         assert not waiting.done()
         waiting.cancel()
 
@@ -240,14 +242,14 @@ async def test_a_jwks_that_hangs_holds_up_nobody_else(files: Files, monkeypatch:
 async def test_a_reload_keeps_the_keys_of_issuers_that_stay(files: Files) -> None:
     async with two(files) as found:
         assert await found.status(found.first.token("alice")) == 200
-        assert await found.status(found.second.token(aud="others", email="alice@lab")) == 200
+        assert await found.status(found.second.token(**OTHERS)) == 200
         text = TEXT.replace("FIRST", found.first.url).replace("SECOND", found.second.url).replace("CA", str(files.ca))
         lines = [line for line in text.splitlines(keepends=True) if found.second.url not in line]
         asked = found.first.asked
         await found.gateway.reload(config_of("".join(lines)))
         found.first.silent = True
         assert await found.status(found.first.token("alice", jti="new")) == 200
-        assert await found.status(found.second.token(aud="others", email="alice@lab", jti="new")) == 401
+        assert await found.status(found.second.token(**OTHERS, jti="new")) == 401
         assert found.first.asked <= asked + 1
 
 

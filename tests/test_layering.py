@@ -29,14 +29,14 @@ ROOMS: dict[str, set[str]] = {
         *("observing", "reference", "config"),
     },
     "client": {
-        *("core", "transports", "bridge", "routing", "assembly.connecting", "assembly.forms", "assembly.registry"),
+        *("core", "transports", "bridge", "routing", "assembly.connecting", "assembly.forms", "assembly.registry")
     },
     "admin": {
         *("core", "transports", "bridge", "routing", "policies", "auth", "servers", "observing", "config", "assembly"),
         "client",
     },
     "runtime": {
-        *("core", "transports", "bridge", "routing", "policies", "servers", "observing", "config", "assembly", "admin"),
+        *("core", "transports", "bridge", "routing", "policies", "servers", "observing", "config", "assembly", "admin")
     },
     "tools": {"core", "transports", "bridge", "policies", "config", "assembly", "client"},
     "cli": {
@@ -59,9 +59,7 @@ STRANGERS: dict[str, set[str]] = {
     "tools.bench": {"core", "assembly.connecting", "bridge", "client"},
     "tools.cassettes": {"core", "assembly", "client", "policies.comparing", "tools.printed"},
     "tools.conformance": {"core"},
-    "tools.probing": {
-        *("core", "transports", "bridge", "policies", "config", "assembly", "client", "tools.printed"),
-    },
+    "tools.probing": {*("core", "transports", "bridge", "policies", "config", "assembly", "client", "tools.printed")},
     "tools.proposing": {"core", "config", "tools.probing"},
     "tools.top": {"core", "tools.admin_port", "tools.printed"},
 }
@@ -185,7 +183,6 @@ def test_only_transports_and_those_that_compose_touch_sockets() -> None:
 
 
 PRIVATE = re.compile(r"_[a-z]")
-MOST_POSITIONAL = 8
 
 
 def classes() -> dict[str, list[tuple[str, ast.ClassDef]]]:
@@ -249,7 +246,7 @@ def test_no_call_has_more_than_eight_positional_arguments() -> None:
         f"{module}, line {node.lineno}: {ast.unparse(node.func)}"
         for module, path in files()
         for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Call) and len(node.args) > MOST_POSITIONAL
+        if isinstance(node, ast.Call) and len(node.args) > 8
     ]
     assert calls == []
 

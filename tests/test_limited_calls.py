@@ -6,9 +6,9 @@ import json
 import re
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from sys import executable
+from typing import Any
 
 import grpc.aio
 import httpx
@@ -28,6 +28,7 @@ from tests.limits import GENEROUS
 from tests.paused_server import Held, held
 from tests.policies.redis_server import RedisServer
 from tests.running_gateway import running_gateway
+from tests.test_hung_servers import address, reference
 
 CONFIG = """
 listeners:
@@ -129,27 +130,30 @@ routes: [{match: {model: "*"}, backend: lab}]
 """
 
 
-def reference(port: int, folder: Path) -> Process:
+def double(port: int, folder: Path) -> Process:
     """A model server in a process of its own."""
-    command = [executable, "-m", "gateway", "reference", "--protocol", "v2-rest", "--model", "double"]
-    process = Process([*command, "--bind", f"127.0.0.1:{port}"], folder)
-    process.wait_until(lambda: "\nready" in process.stdout(), seconds=GENEROUS)
+    process = reference("v2-rest", folder, "double", f"127.0.0.1:{port}")
+    address(process)  # waits until it is ready
     return process
+
+
+def forwarding(port: int, policies: str) -> AbstractAsyncContextManager[Clients]:
+    """A gateway before the server at this port, with these policies."""
+    return running(text=FORWARDING.replace("PORT", str(port)).replace("POLICIES", policies))
 
 
 @pytest.mark.long
 async def test_a_server_that_was_killed_is_tried_again_by_one_call(tmp_path: Path) -> None:
     port = free_port()
-    policies = "[{circuit_breaker: {failures: 2, seconds: 2}}]"
-    server = reference(port, tmp_path)
+    server = double(port, tmp_path)
     try:
-        async with running(text=FORWARDING.replace("PORT", str(port)).replace("POLICIES", policies)) as clients:
+        async with forwarding(port, "[{circuit_breaker: {failures: 2, seconds: 2}}]") as clients:
             assert (await clients.rest("double", 1)).status_code == 200
             server.signal(signal.SIGKILL)
             server.stop()
             reasons = [(await clients.rest("double", 1)).headers["gateway-reason"] for _ in range(3)]
             assert reasons == ["unreachable", "unreachable", "circuit-open"]
-            server = reference(port, tmp_path)
+            server = double(port, tmp_path)
             for _ in range(600):
                 if (await clients.rest("double", 1)).status_code == 200:
                     break
@@ -159,20 +163,18 @@ async def test_a_server_that_was_killed_is_tried_again_by_one_call(tmp_path: Pat
         server.stop()
 
 
+BREAKER, TIMEOUT = "{circuit_breaker: {failures: 2, seconds: 3600}}", "{timeout: {seconds: 1}}"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "policies",
-    [
-        "[{timeout: {seconds: 1}}, {circuit_breaker: {failures: 2, seconds: 3600}}]",
-        "[{circuit_breaker: {failures: 2, seconds: 3600}}, {timeout: {seconds: 1}}]",
-    ],
-    ids=["timeout around it", "timeout within"],
+    "policies", [f"[{TIMEOUT}, {BREAKER}]", f"[{BREAKER}, {TIMEOUT}]"], ids=["timeout around it", "timeout within"]
 )
 async def test_calls_that_a_hung_server_does_not_answer_open_the_circuit(policies: str, tmp_path: Path) -> None:
     port = free_port()
-    server = reference(port, tmp_path)
+    server = double(port, tmp_path)
     try:
-        async with running(text=FORWARDING.replace("PORT", str(port)).replace("POLICIES", policies)) as clients:
+        async with forwarding(port, policies) as clients:
             assert (await clients.rest("double", 1)).status_code == 200
             server.signal(signal.SIGSTOP)
             assert [(await clients.rest("double", 1)).status_code for _ in range(4)] == [504, 504, 503, 503]
@@ -207,11 +209,17 @@ def is_told(text: object) -> bool:
 
 async def test_a_client_beyond_its_rate_is_told_so_in_the_words_of_its_protocol() -> None:
     async with running(route=LIMITED) as clients:
-        assert (await clients.rest("double", 1)).status_code == 200
-        refused = await clients.rest("double", 1)
-        assert refused.status_code == 429
-        assert is_told(refused.json()["error"])
-        assert refused.headers["gateway-reason"] == "rate-limited"
+
+        async def refused(key: str, path: str, body: object) -> Any:
+            """The JSON of the reply to the second of two calls."""
+            headers = {"x-api-key": key}
+            assert (await clients.http.post(path, json=body, headers=headers)).status_code == 200
+            reply = await clients.http.post(path, json=body, headers=headers)
+            assert (reply.status_code, reply.headers["gateway-reason"]) == (429, "rate-limited")
+            return reply.json()
+
+        x = {"name": "x", "datatype": "FP64", "shape": [1, 1], "data": [1.0]}
+        assert is_told((await refused("rest", "/v2/models/double/infer", {"inputs": [x]}))["error"])
 
         assert await clients.rpc("double", 1) is None
         error = await clients.rpc("double", 1)
@@ -220,30 +228,19 @@ async def test_a_client_beyond_its_rate_is_told_so_in_the_words_of_its_protocol(
         assert is_told(error.details())
         assert ("gateway-reason", "rate-limited") in list(error.trailing_metadata() or ())
 
-        headers = {"x-api-key": "umbridge"}
         evaluation = {"name": "double", "input": [[1.0]], "config": {}}
-        assert (await clients.http.post("/Evaluate", json=evaluation, headers=headers)).status_code == 200
-        refused = await clients.http.post("/Evaluate", json=evaluation, headers=headers)
-        assert refused.status_code == 429
-        assert refused.json()["error"]["type"] == "RateLimited"
-        assert is_told(refused.json()["error"]["message"])
+        told = (await refused("umbridge", "/Evaluate", evaluation))["error"]
+        assert told["type"] == "RateLimited"
+        assert is_told(told["message"])
 
         message = encoded("grps-rest", "double", np.ones((1, 1)))
-        headers = {"x-api-key": "grps", "content-type": "application/json"}
-        url, body = f"{message.path}?{message.query}", b"".join(message.parts)
-        assert (await clients.http.post(url, content=body, headers=headers)).status_code == 200
-        refused = await clients.http.post(url, content=body, headers=headers)
-        assert refused.status_code == 429
-        status = refused.json()["status"]
+        status = (await refused("grps", f"{message.path}?{message.query}", json.loads(b"".join(message.parts))))[
+            "status"
+        ]
         assert (status["code"], status["status"]) == (429, "FAILURE")
         assert is_told(status["msg"])
 
-        instances = {"instances": [{"x": [1.0]}]}
-        headers = {"x-api-key": "v1"}
-        assert (await clients.http.post("/v1/models/double:predict", json=instances, headers=headers)).is_success
-        refused = await clients.http.post("/v1/models/double:predict", json=instances, headers=headers)
-        assert refused.status_code == 429
-        assert is_told(refused.json()["error"])
+        assert is_told((await refused("v1", "/v1/models/double:predict", {"instances": [{"x": [1.0]}]}))["error"])
 
 
 @pytest.mark.real("redis-server")
@@ -282,9 +279,5 @@ async def test_the_state_of_policies_is_in_the_status() -> None:
         found = json.loads(clients.gateway.state.status().model_dump_json())["policies"]
         assert found[2:] == [
             {"place": "*", "policy": "rate_limit", "state": {"clients": 1, "refused": 2}},
-            {
-                "place": "*",
-                "policy": "concurrency_limit",
-                "state": {"in_flight": 0, "limit": 20, "refused": 0},
-            },
+            {"place": "*", "policy": "concurrency_limit", "state": {"in_flight": 0, "limit": 20, "refused": 0}},
         ]

@@ -44,17 +44,10 @@ routes: [{{match: {{model: m}}, backend: lab, translate: {translate}, signature:
 """
 
 
-def triton(*values: float) -> Server:
+def triton(*values: float, shape: tuple[int, ...] = ()) -> Server:
     reply = ModelInferResponse(model_name="m", raw_output_contents=[np.array(values, np.float32).tobytes()])
-    reply.outputs.add(name="y", datatype="FP32", shape=[len(values)])
+    reply.outputs.add(name="y", datatype="FP32", shape=shape or [len(values)])
     return replying(reply.SerializeToString(), status=0)
-
-
-def one_row(value: float) -> bytes:
-    reply = ModelInferResponse(model_name="m", raw_output_contents=[np.array([value], np.float32).tobytes()])
-    reply.outputs.add(name="y", datatype="FP32", shape=[1, 1])
-    written: bytes = reply.SerializeToString()
-    return written
 
 
 def got(wires: Wires) -> list[float]:
@@ -63,6 +56,9 @@ def got(wires: Wires) -> list[float]:
 
 
 V2 = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [[1, null]]}]}'
+
+
+BATCH = V2.replace(b"[1, 2]", b"[2, 2]").replace(b"[[1, null]]", b"[1, 2, 3, 4]")
 
 
 async def test_v2_reads_what_it_writes() -> None:
@@ -99,8 +95,7 @@ SIZED = config().replace("name: y, datatype: FP32, shape: [-1]", "name: y, datat
 @pytest.mark.parametrize("asked", OTHERS.values(), ids=OTHERS)
 async def test_other_wire_forms_read_null_where_the_key_stands(asked: tuple[str, str, bytes]) -> None:
     text = SIZED.replace("[-1, 2]", "[1, 2]") if asked[1].endswith("generate") else SIZED
-    server = replying(one_row(float("nan")), status=0)
-    wires = Wires(text, lab=server)
+    wires = Wires(text, lab=triton(float("nan"), shape=(1, 1)))
     reply = await wires.post(*asked)
     assert reply.status == 200, bytes(reply.body)
     assert got(wires) == pytest.approx([1.0, float("nan")], nan_ok=True)
@@ -157,12 +152,7 @@ async def test_a_null_elsewhere_is_still_null() -> None:
     assert (await wires.post("v2-rest", "/v2/models/m/infer", body)).status == 200
 
 
-FORM = """
-forms:
-  api: {infer: {path: /p, request: {rows: $x}, response: {y: $y}}}
-"""
-
-
+FORM = "forms: {api: {infer: {path: /p, request: {rows: $x}, response: {y: $y}}}}"
 REPLIES = {
     "v2": (
         "protocol: v2-rest, flavor: kserve",
@@ -178,10 +168,9 @@ REPLIES = {
 @pytest.mark.parametrize(("back", "body"), REPLIES.values(), ids=REPLIES)
 async def test_a_reply_with_null(back: str, body: bytes) -> None:
     server = replying(body, headers=JSON)
-    batch = V2.replace(b"[1, 2]", b"[2, 2]").replace(b"[[1, null]]", b"[1, 2, 3, 4]")
-    reply = await Wires(config(back, form=FORM), lab=server).post("v2-rest", "/v2/models/m/infer", batch)
+    reply = await Wires(config(back, form=FORM), lab=server).post("v2-rest", "/v2/models/m/infer", BATCH)
     assert json.loads(bytes(reply.body))["outputs"][0]["data"] == [2.0, None]
-    reply = await Wires(config(back, "{}", FORM), lab=server).post("v2-rest", "/v2/models/m/infer", batch)
+    reply = await Wires(config(back, "{}", FORM), lab=server).post("v2-rest", "/v2/models/m/infer", BATCH)
     assert reply.status == 502
     assert REMEDY in bytes(reply.body).decode()
 
@@ -264,7 +253,6 @@ async def test_mlflows_clients_send_null_without_any_key(body: bytes) -> None:
 
 
 async def test_mlflow_gets_the_null_of_its_own_clients() -> None:
-    wires = Wires(config("protocol: json, form: mlflow", "{}"), lab=replying(b'{"predictions": [NaN]}', headers=JSON))
     wires = Wires(
         config("protocol: json, form: mlflow", "{}").replace("routes:", "check: full\nroutes:"),
         lab=replying(b'{"predictions": [NaN]}', headers=JSON),
@@ -274,10 +262,9 @@ async def test_mlflow_gets_the_null_of_its_own_clients() -> None:
     assert json.loads(bytes(reply.body)) == {"predictions": [None]}
 
 
-CSV_FORM = """
-forms:
-  table: {infer: {path: /t, media_type: text/csv, request: $x, response_type: text/csv, response: $y}}
-"""
+CSV_FORM = (
+    "forms: {table: {infer: {path: /t, media_type: text/csv, request: $x, response_type: text/csv, response: $y}}}"
+)
 
 
 @pytest.mark.parametrize(("translate", "line"), [("{}", b"NaN"), ("{nan: null}", b'""'), ("{nan: literal}", b"NaN")])
@@ -331,9 +318,8 @@ async def test_v1_reads_the_null_that_kserves_client_writes(translate: str) -> N
 @pytest.mark.parametrize("flavor", ["kserve", "tensorflow"])
 async def test_a_reply_of_v1_with_null_says_what_to_write_without_the_key(flavor: str) -> None:
     server = replying(b'{"predictions": [2.0, null]}', headers=JSON)
-    batch = V2.replace(b"[1, 2]", b"[2, 2]").replace(b"[[1, null]]", b"[1, 2, 3, 4]")
     wires = Wires(config(f"protocol: v1-rest, flavor: {flavor}", "{}"), lab=server)
-    reply = await wires.post("v2-rest", "/v2/models/m/infer", batch)
+    reply = await wires.post("v2-rest", "/v2/models/m/infer", BATCH)
     assert reply.status == 502
     assert f"output 'y': element 1: null is not a number; {REMEDY}" in bytes(reply.body).decode()
 

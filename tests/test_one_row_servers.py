@@ -16,7 +16,8 @@ from gateway.client import AsyncClient, InvalidInput
 from gateway.core.messages import Message
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, until
+from tests.paused_server import http, listening, read_message
 from tests.running_gateway import running_gateway
 from tests.wires import Wires
 
@@ -58,7 +59,7 @@ class Program:
         self.rows: list[Any] = []
         self.at_once = self.most_at_once = self.left = 0
         self.hold = False
-        self.arrived, self.release, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.release = asyncio.Event()
         self.failures: dict[float, list[int]] = {}
         self._handling: set[asyncio.Task[None]] = set()
 
@@ -74,22 +75,19 @@ class Program:
                 writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        size = int(head.partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
-        row = json.loads(await reader.readexactly(size))
+        _, body = await read_message(reader)
+        row = json.loads(body)
         self.rows.append(row)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
-        self.arrived.set()
         try:
             if self.hold:
                 await self._held(reader)
         finally:
             self.at_once -= 1
-        status, body = self._result(row)
-        text = json.dumps(body).encode()
-        writer.write(b"HTTP/1.1 %d Status\r\ncontent-length: %d\r\n" % (status, len(text)))
-        writer.write(b"content-type: application/json\r\n\r\n" + text)
+        status, document = self._result(row)
+        head = b"HTTP/1.1 %d Status\r\ncontent-type: application/json" % status
+        writer.write(http(head, json.dumps(document).encode()))
 
     async def _held(self, reader: asyncio.StreamReader) -> None:
         """Wait for `release`, or for the end of the connection."""
@@ -100,7 +98,6 @@ class Program:
         await asyncio.gather(*pending, return_exceptions=True)
         if released not in done:
             self.left += 1
-            self.gone.set()
             raise ConnectionError
 
     def _result(self, row: Any) -> tuple[int, Any]:
@@ -119,13 +116,11 @@ class Program:
 @asynccontextmanager
 async def program() -> AsyncIterator[Program]:
     found = Program()
-    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
-    found.port = server.sockets[0].getsockname()[1]
-    try:
-        yield found
-    finally:
-        await found.end()
-        server.close()
+    async with listening(found.serve) as found.port:
+        try:
+            yield found
+        finally:
+            await found.end()
 
 
 class Running:
@@ -149,29 +144,19 @@ class Running:
 @asynccontextmanager
 async def running(more: str = "", model: str = "iris") -> AsyncIterator[Running]:
     async with program() as legacy:
-        text = CONFIG.replace("PROGRAM", str(legacy.port)).replace("TENSORS", str(free_port()))
-        async with running_gateway(
-            text.replace(", MORE", f", {more}" if more else "").replace("MODEL", model)
-        ) as found:
+        text = CONFIG.replace("PROGRAM", str(legacy.port)).replace("TENSORS", str(free_port())).replace("MODEL", model)
+        async with running_gateway(text.replace(", MORE", f", {more}" if more else "")) as found:
             yield Running(found, legacy)
 
 
 async def test_a_batch_is_a_call_for_each_row_in_order() -> None:
     async with running() as here:
         reply = await here.species([5.1, 6, 7.5], [1, 2, 3])
-        assert reply.json()["outputs"] == [
-            {
-                "name": "species",
-                "datatype": "BYTES",
-                "shape": [3],
-                "data": ["iris 5.1 x 1", "iris 6 x 2", "iris 7.5 x 3"],
-            }
-        ]
-        assert sorted(here.program.rows, key=str) == [
-            {"length": 5.1, "width": 1.0},
-            {"length": 6.0, "width": 2.0},
-            {"length": 7.5, "width": 3.0},
-        ]
+        [output] = reply.json()["outputs"]
+        species = ["iris 5.1 x 1", "iris 6 x 2", "iris 7.5 x 3"]
+        assert output == {"name": "species", "datatype": "BYTES", "shape": [3], "data": species}
+        rows = [{"length": length, "width": width} for length, width in ((5.1, 1.0), (6.0, 2.0), (7.5, 3.0))]
+        assert sorted(here.program.rows, key=str) == rows
 
 
 async def test_clients_of_other_protocols_send_rows_too() -> None:
@@ -203,9 +188,7 @@ async def test_as_many_rows_are_in_flight_as_the_backend_takes(more: str, most: 
     async with running(more) as here:
         here.program.hold = True
         asked = asyncio.ensure_future(here.species([float(at) for at in range(40)]))
-        while len(here.program.rows) < most:
-            here.program.arrived.clear()
-            await here.program.arrived.wait()
+        await until(lambda: len(here.program.rows) >= most)
         here.program.release.set()
         data = (await asked).json()["outputs"][0]["data"]
         assert data == [f"iris {at} x 1" for at in range(40)]
@@ -257,14 +240,10 @@ async def test_a_client_that_leaves_ends_the_calls_in_flight() -> None:
     async with running("max_in_flight: 2") as here:
         here.program.hold = True
         asked = asyncio.ensure_future(here.species([1, 2, 3, 4]))
-        while len(here.program.rows) < 2:
-            here.program.arrived.clear()
-            await here.program.arrived.wait()
+        await until(lambda: len(here.program.rows) >= 2)
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
-        while here.program.left < 2:
-            here.program.gone.clear()
-            await here.program.gone.wait()
+        await until(lambda: here.program.left == 2)
         here.program.hold = False
         assert (await here.species([7])).status_code == 200
         assert [each["length"] for each in here.program.rows] in ([1, 2, 7], [2, 1, 7])
@@ -284,10 +263,8 @@ async def test_each_row_is_a_call_of_the_backend_in_metrics() -> None:
         await here.species([1, 2, 3])
         async with httpx.AsyncClient(timeout=GENEROUS) as client:
             page = (await client.get(f"http://{here.gateway.ports.all['health'].address}/metrics")).text
-        told = {
-            name: value for name, _, value in (line.rpartition(" ") for line in page.splitlines()) if "iris" in name
-        }
-        counts = {name.partition("{")[0]: value for name, value in told.items()}
+        lines = [line for line in page.splitlines() if "iris" in line.rpartition(" ")[0]]
+        counts = {line.partition("{")[0]: line.rpartition(" ")[2] for line in lines}
         assert len(here.program.rows) == 3
         assert counts["gateway_requests_total"] == "1.0"
         assert counts["gateway_retries_total"] == "0.0"

@@ -18,6 +18,13 @@ from tests.wires import Server, Wires
 
 JSON = Headers([(b"content-type", b"application/json")])
 JPEG = b"\xff\xd8\xff\xe0"
+_IMAGE = [{"size": size, "name": ""} for size in ("224", "224", "3")]
+
+
+def _tensor(name: str, *sizes: dict[str, str]) -> dict[str, Any]:
+    return {"dtype": "DT_FLOAT", "tensorShape": {"dim": list(sizes), "unknownRank": False}, "name": name}
+
+
 METADATA: dict[str, Any] = {
     "modelSpec": {"name": "resnet", "signatureName": "", "version": "1"},
     "metadata": {
@@ -25,23 +32,8 @@ METADATA: dict[str, Any] = {
             "@type": "type.googleapis.com/tensorflow.serving.SignatureDefMap",
             "signatureDef": {
                 "serving_default": {
-                    "inputs": {
-                        "0": {
-                            "dtype": "DT_FLOAT",
-                            "tensorShape": {
-                                "dim": [{"size": size, "name": ""} for size in ("-1", "224", "224", "3")],
-                                "unknownRank": False,
-                            },
-                            "name": "0",
-                        }
-                    },
-                    "outputs": {
-                        "1463": {
-                            "dtype": "DT_FLOAT",
-                            "tensorShape": {"dim": [{"size": "-1"}, {"size": "2"}], "unknownRank": False},
-                            "name": "1463",
-                        }
-                    },
+                    "inputs": {"0": _tensor("0", {"size": "-1", "name": ""}, *_IMAGE)},
+                    "outputs": {"1463": _tensor("1463", {"size": "-1"}, {"size": "2"})},
                     "methodName": "",
                     "defaults": {},
                 }
@@ -96,6 +88,11 @@ async def test_metadata_that_lack_a_member_are_told_by_its_name() -> None:
 
 
 IMAGES = b'{"instances": [{"b64": "%b"}]}' % b64encode(JPEG)
+_HEADER = b'{"inputs": [{"name": "0", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 8}}]}'
+IN_BINARY = Message(
+    "POST", "/v2/models/resnet/infer", Headers([(b"inference-header-content-length", b"%d" % len(_HEADER))]),
+    (_HEADER + len(JPEG).to_bytes(4, "little") + JPEG,),
+)  # fmt: skip
 
 
 async def test_image_files_go_to_a_server_that_decodes_them() -> None:
@@ -107,11 +104,9 @@ async def test_image_files_go_to_a_server_that_decodes_them() -> None:
 
 
 async def test_image_files_in_binary_data_go_to_it_as_well() -> None:
-    header = b'{"inputs": [{"name": "0", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 8}}]}'
-    body = header + len(JPEG).to_bytes(4, "little") + JPEG
-    headers = Headers([(b"inference-header-content-length", str(len(header)).encode())])
+
     wires = v1()
-    reply = await wires.send("v2-rest", Message("POST", "/v2/models/resnet/infer", headers, (body,)))
+    reply = await wires.send("v2-rest", IN_BINARY)
     assert reply.status == 200
     assert json.loads(bytes(wires.sent["lab"][-1].body)) == json.loads(IMAGES)
 
@@ -171,12 +166,10 @@ def v2(**metadata: object) -> Server:
 
 
 async def test_v2_sends_files_in_binary_data_that_the_server_does_not_list() -> None:
-    header = b'{"inputs": [{"name": "0", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 8}}]}'
-    body = header + len(JPEG).to_bytes(4, "little") + JPEG
-    headers = Headers([(b"inference-header-content-length", str(len(header)).encode())])
+
     for check in ("", ", check: full"):
         wires = Wires(CONFIG.format(protocol="v2-rest", route=check), lab=v2())
-        reply = await wires.send("v2-rest", Message("POST", "/v2/models/resnet/infer", headers, (body,)))
+        reply = await wires.send("v2-rest", IN_BINARY)
         assert reply.status == 200
         assert bytes(wires.sent["lab"][-1].body).endswith(JPEG)
 

@@ -11,7 +11,7 @@ import pytest
 from gateway.routing import targets
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
-from tests.paused_server import http, port_of
+from tests.paused_server import ask, http, port_of
 from tests.running_gateway import running_gateway
 
 CONFIG = """
@@ -96,14 +96,9 @@ def plain() -> ModelServer:
 
 async def call(gateway: Gateway, path: str = "/v2/models/m/infer", body: bytes = QUESTION) -> tuple[int, object]:
     """The status of the reply and what its JSON says."""
-    address = gateway.state.listeners["in"].address
-    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(address))
-    writer.write(http(f"POST {path} HTTP/1.1\r\nConnection: close".encode(), body))
-    try:
-        head, _, reply = (await reader.read()).partition(b"\r\n\r\n")
-        return int(head.split(b" ")[1]), json.loads(reply)
-    finally:
-        writer.close()
+    request = http(f"POST {path} HTTP/1.1\r\nConnection: close".encode(), body)
+    head, _, reply = (await ask(port_of(gateway.state.listeners["in"].address), request)).partition(b"\r\n\r\n")
+    return int(head.split(b" ")[1]), json.loads(reply)
 
 
 READ = CONFIG.replace("backend: lab}}]", "backend: lab, rewrite: {{model: n}}}}]")

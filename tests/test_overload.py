@@ -85,9 +85,7 @@ async def test_then_all_requests_but_those_without_a_body() -> None:
             for connection, request in ((http, LIVE), (mip, MIP_PING), (brpc, message("grps-brpc", "m", tensor(b"1")))):
                 await called(connection, request)
             async with grpc.aio.insecure_channel("{}:{}".format(*addresses["grpc"])) as channel:
-                check, infer = (
-                    channel.unary_unary(method) for method in (CHECK, "/inference.GRPCInferenceService/ModelInfer")
-                )
+                check, infer = map(channel.unary_unary, (CHECK, "/inference.GRPCInferenceService/ModelInfer"))
                 assert await check(ANY_SERVICE) == b"\x08\x01"
                 shedding = overload(gateway, Level.ALL)
 

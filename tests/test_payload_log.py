@@ -22,7 +22,7 @@ from gateway.runtime.app.replacing import ReloadError
 from tests.interop.processes import free_port
 from tests.limits import until
 from tests.observing.payload_log.receiving import receiving
-from tests.paused_server import INFER, held
+from tests.paused_server import INFER, held, port_of
 from tests.running_gateway import config_of, running_gateway
 from tests.tls.certificates import Authority
 
@@ -69,6 +69,26 @@ def client(protocol: str, address: str) -> AsyncClient:
     return AsyncClient(f"{protocol}://{address.rpartition('//')[2]}")
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The log."""
+    return tmp_path / "log"
+
+
+@asynccontextmanager
+async def logging(text: str | Path, protocol: str = "v2-grpc") -> AsyncIterator[AsyncClient]:
+    """A client of a gateway of this configuration, or of one that writes to this file."""
+    text = configuration(str(text), protocol) if isinstance(text, Path) else text
+    async with running(text) as (_, address), client(protocol, address) as caller:
+        yield caller
+
+
+async def stream(caller: AsyncClient, n: int) -> None:
+    """Take all `n` responses of a stream; a negative one fails after so many."""
+    async for _ in caller.stream("count", n=np.array([[n]], np.int32)):
+        pass
+
+
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
@@ -78,10 +98,9 @@ def kinds(events: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize("protocol", sorted(registry.protocols()))
-async def test_clients_of_every_wire_form_have_the_same_log(protocol: str, tmp_path: Path) -> None:
-    path = tmp_path / "log"
+async def test_clients_of_every_wire_form_have_the_same_log(protocol: str, path: Path) -> None:
     text = configuration(str(path), protocol).replace("[mip]", "[mip], model: identity")
-    async with running(text) as (_, address), client(protocol, address) as caller:
+    async with logging(text, protocol) as caller:
         x = X[0] if protocol == "umbridge" else X
         await (caller.infer("identity", x) if protocol in UNNAMED else caller.infer("identity", x=x))
     request, reply = lines(path)
@@ -98,38 +117,30 @@ async def test_clients_of_every_wire_form_have_the_same_log(protocol: str, tmp_p
 UNNAMED = {"umbridge", "graphpipe", "mip"}
 
 
-async def test_a_stream_is_a_request_and_numbered_replies(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    async with running(configuration(str(path))) as (_, address), client("v2-grpc", address) as caller:
-        async for _ in caller.stream("count", n=np.array([[3]], np.int32)):
-            pass
+async def test_a_stream_is_a_request_and_numbered_replies(path: Path) -> None:
+    async with logging(path) as caller:
+        await stream(caller, 3)
         with pytest.raises(ClientError):
-            async for _ in caller.stream("count", n=np.array([[-1]], np.int32)):
-                pass
+            await stream(caller, -1)
     whole, failed = lines(path)[:4], lines(path)[4:]
     assert kinds(whole) == ["request", *["response"] * 3]
-    assert [(each["sequence"], each["data"]["outputs"][0]["data"]) for each in whole[1:]] == [
-        ("1", [0]), ("2", [1]), ("3", [2]),
-    ]  # fmt: skip
+    responses = [(each["sequence"], each["data"]["outputs"][0]["data"]) for each in whole[1:]]
+    assert responses == [("1", [0]), ("2", [1]), ("3", [2])]
     assert len({each["id"] for each in whole}) == 1
     assert [(each["sequence"], each["status"]) for each in failed[1:]] == [("1", "OK"), ("2", "ABORTED")]
     assert "fails on request" in failed[2]["data"]["error"]
 
 
-async def test_a_stream_without_a_response_is_its_request_alone(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    async with running(configuration(str(path))) as (_, address), client("v2-grpc", address) as caller:
+async def test_a_stream_without_a_response_is_its_request_alone(path: Path) -> None:
+    async with logging(path) as caller:
         assert [each async for each in caller.stream("count", n=np.array([[0]], np.int32))] == []
     assert kinds(lines(path)) == ["request"]
 
 
-async def test_a_stream_of_http_that_its_client_leaves_has_an_error_at_its_end(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    async with running(configuration(str(path), "v2-rest")) as (_, address), client("v2-rest", address) as caller:
-        stream = caller.stream("count", n=np.array([[100_000]], np.int32))
-        async with aclosing(stream):
-            async for _ in stream:
-                break
+async def test_a_stream_of_http_that_its_client_leaves_has_an_error_at_its_end(path: Path) -> None:
+    many = np.array([[100_000]], np.int32)
+    async with logging(path, "v2-rest") as caller, aclosing(caller.stream("count", n=many)) as responses:
+        await anext(responses)
     events = lines(path)
     assert kinds(events[:2]) == ["request", "response"]
     assert events[-1]["status"] == "CANCELLED"
@@ -137,9 +148,8 @@ async def test_a_stream_of_http_that_its_client_leaves_has_an_error_at_its_end(t
 
 
 @pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "grps-brpc"])
-async def test_an_error_stands_in_place_of_the_reply(protocol: str, tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    async with running(configuration(str(path), protocol)) as (_, address), client(protocol, address) as caller:
+async def test_an_error_stands_in_place_of_the_reply(protocol: str, path: Path) -> None:
+    async with logging(path, protocol) as caller:
         with pytest.raises(ClientError):
             await caller.infer("count", n=np.array([[1]], np.int32))
     request, reply = lines(path)
@@ -148,16 +158,14 @@ async def test_an_error_stands_in_place_of_the_reply(protocol: str, tmp_path: Pa
     assert "streams its responses" in reply["data"]["error"]
 
 
-async def test_a_client_that_leaves_has_an_error_in_place_of_the_reply(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+async def test_a_client_that_leaves_has_an_error_in_place_of_the_reply(path: Path) -> None:
     async with held() as server:
         text = configuration(str(path), "v2-rest", BACKEND=str(server.port)).replace(
             "{protocol: v2-grpc, endpoints", "{protocol: v2-rest, flavor: plain, endpoints"
         )
         text = re.sub("reference: .*\n", "", text)
         async with running(text) as (gateway, address):
-            host, _, port = address.rpartition("//")[2].partition(":")
-            _, writer = await asyncio.open_connection(host, int(port))
+            _, writer = await asyncio.open_connection("127.0.0.1", port_of(address))
             writer.write(INFER)
             await server.arrived.wait()
             writer.transport.abort()
@@ -173,7 +181,7 @@ async def test_hidden_tensors_are_hidden_for_clients_of_every_kind(tmp_path: Pat
     for protocol, name in (("v2-grpc", "number"), ("umbridge", ""), ("graphpipe", ""), ("v1-rest", "number")):
         path = tmp_path / protocol
         text = configuration(str(path), protocol, "hide: [ssn]")
-        async with running(text) as (_, address), client(protocol, address) as caller:
+        async with logging(text, protocol) as caller:
             x = X[0] if protocol == "umbridge" else X
             await (caller.infer("renamed", inputs={name: x}) if name else caller.infer("renamed", x))
         request, reply = lines(path)
@@ -187,34 +195,29 @@ async def test_hidden_tensors_are_hidden_for_clients_of_every_kind(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("hide", "is_shown"), [("n", False), ("other", True)])
-async def test_the_text_of_an_error_may_quote_a_hidden_value(hide: str, is_shown: bool, tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    text = configuration(str(path), settings=f"hide: [{hide}]")
-    async with running(text) as (_, address), client("v2-grpc", address) as caller:
+async def test_the_text_of_an_error_may_quote_a_hidden_value(hide: str, is_shown: bool, path: Path) -> None:
+    async with logging(configuration(str(path), settings=f"hide: [{hide}]")) as caller:
         with pytest.raises(ClientError):
-            async for _ in caller.stream("count", n=np.array([[-1]], np.int32)):
-                pass
+            await stream(caller, -1)
         with pytest.raises(ClientError):
             await caller.infer("count", n=np.array([[987654321]], np.int32))
     errors = [each for each in lines(path) if each.get("status", "OK") != "OK"]
     assert [each["status"] for each in errors] == ["ABORTED", "UNIMPLEMENTED"]
     assert [("model 'count'" in each["data"]["error"]) for each in errors] == [is_shown] * 2
-    assert (MAY_QUOTE in path.read_text()) != is_shown
+    assert (MAY_QUOTE in path.read_text()) != is_shown  # noqa: ASYNC240
 
 
-async def test_inputs_whose_names_nobody_knows_are_hidden_where_anything_is(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+async def test_inputs_whose_names_nobody_knows_are_hidden_where_anything_is(path: Path) -> None:
     text = configuration(str(path), "graphpipe", "hide: [ssn]").replace("v2-grpc", "graphpipe")
     text = text.replace('{model: "*"}', "{model: other}\n    rewrite: {model: identity}")
-    async with running(text) as (_, address), client("graphpipe", address) as caller:
+    async with logging(text, "graphpipe") as caller:
         await caller.infer("other", X)
     request, reply = lines(path)
     for tensor in (request["data"]["inputs"][0], reply["data"]["outputs"][0]):
         assert tensor["parameters"] == {"log.left_out": "hidden, its name is unknown (8 bytes)"}
 
 
-async def test_a_large_message_is_told_of_without_its_values(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+async def test_a_large_message_is_told_of_without_its_values(path: Path) -> None:
     async with running(configuration(str(path))) as (gateway, address), client("v2-grpc", address) as caller:
         await caller.infer("identity", x=np.ones((2**19, 2), np.float32))
     request, reply = lines(path)
@@ -227,10 +230,8 @@ async def test_a_large_message_is_told_of_without_its_values(tmp_path: Path) -> 
     assert gateway.observing.payload_logs.counts.sent == 2
 
 
-async def test_a_share_of_the_calls_is_logged_in_pairs(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    text = configuration(str(path)).replace("sample: 1", "sample: 0.5")
-    async with running(text) as (_, address), client("v2-grpc", address) as caller:
+async def test_a_share_of_the_calls_is_logged_in_pairs(path: Path) -> None:
+    async with logging(configuration(str(path)).replace("sample: 1", "sample: 0.5")) as caller:
         for _ in range(100):
             await caller.infer("identity", x=X)
     ids = Counter(each["id"] for each in lines(path))
@@ -238,18 +239,16 @@ async def test_a_share_of_the_calls_is_logged_in_pairs(tmp_path: Path) -> None:
     assert 20 < len(ids) < 80
 
 
-async def test_only_the_named_routes_are_logged(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    text = configuration(str(path), settings="routes: [identity]")
-    async with running(text) as (_, address), client("v2-grpc", address) as caller:
+async def test_only_the_named_routes_are_logged(path: Path) -> None:
+    async with logging(configuration(str(path), settings="routes: [identity]")) as caller:
         await caller.infer("identity", x=X)
         await caller.infer("posterior", theta=np.ones((1, 2)))
         await caller.signature("identity")
     assert [each["inferenceservicename"] for each in lines(path)] == ["identity", "identity"]
 
 
-async def test_neither_principals_nor_headers_are_in_it(tmp_path: Path) -> None:
-    path, keys = tmp_path / "log", tmp_path / "keys.yaml"
+async def test_neither_principals_nor_headers_are_in_it(path: Path) -> None:
+    keys = path.with_name("keys.yaml")
     key, entry = new_key("alice")
     keys.write_text(write_keys([entry]))
     text = configuration(str(path), "v2-rest").replace("protocols: [v2-rest]", "protocols: [v2-rest], auth: {}")
@@ -260,7 +259,7 @@ async def test_neither_principals_nor_headers_are_in_it(tmp_path: Path) -> None:
             await caller.infer("identity", x=X)
             with pytest.raises(ClientError):
                 await caller.infer("count", n=np.array([[1]], np.int32))
-    logged = path.read_text()
+    logged = path.read_text()  # noqa: ASYNC240
     assert len(logged.splitlines()) == 4
     assert not [each for each in ("alice", key, "own header", "127.0.0.1") if each in logged]
 
@@ -284,10 +283,8 @@ async def test_a_receiver_is_trusted_by_the_ca_that_is_named(tmp_path: Path) -> 
             text = configuration(receiver.url, settings=tls)
             async with running(text) as (gateway, address), client("v2-grpc", address) as caller:
                 await caller.infer("identity", x=X)
-            assert (gateway.observing.payload_logs.counts.sent, gateway.observing.payload_logs.counts.dropped) == (
-                sent,
-                2 - sent,
-            )
+            counts = gateway.observing.payload_logs.counts
+            assert (counts.sent, counts.dropped) == (sent, 2 - sent)
     assert len(receiver.requests) == 2
 
 
@@ -302,10 +299,8 @@ async def test_clients_do_not_notice_a_receiver_that_fails(answer: int | None) -
     assert (counts.sent, counts.dropped) == (0, 40)
 
 
-async def test_a_graph_is_logged_and_its_steps_are_not(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    text = configuration(str(path)) + GRAPH
-    async with running(text) as (_, address), client("v2-grpc", address) as caller:
+async def test_a_graph_is_logged_and_its_steps_are_not(path: Path) -> None:
+    async with logging(configuration(str(path)) + GRAPH) as caller:
         await caller.infer("twice", x=X)
     request, reply = lines(path)
     assert (request["route"], request["inferenceservicename"]) == ("models.twice", "twice")
@@ -323,8 +318,8 @@ models:
 """
 
 
-async def test_a_reload_changes_the_log_and_reopening_follows_a_renamed_file(tmp_path: Path) -> None:
-    path, other = tmp_path / "log", tmp_path / "other"
+async def test_a_reload_changes_the_log_and_reopening_follows_a_renamed_file(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
     text = configuration(str(path))
     async with running(text) as (gateway, address), client("v2-grpc", address) as caller:
         await caller.infer("identity", x=X)

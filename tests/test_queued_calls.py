@@ -50,25 +50,21 @@ EVALUATE = http(
 )
 HELD = EVALUATE.replace(b"Host:", b"X-Held: 1\r\nHost:")
 """It has no time limit."""
-INFER = http(
-    b"POST /v2/models/gated/infer HTTP/1.1\r\nConnection: close",
-    b'{"inputs":[{"name":"input0","datatype":"FP64","shape":[1,2],"data":[1.0,2.0]}]}',
-)
-BATCH = http(
-    b"POST /v2/models/gated/infer HTTP/1.1\r\nConnection: close",
-    b'{"inputs":[{"name":"input0","datatype":"FP64","shape":[2,2],"data":[1.0,2.0,3.0,4.0]}]}',
-)
 
 
-def of_graph(name: bytes) -> bytes:
-    """A call of a graph."""
-    return http(
-        b"POST /v2/models/%b/infer HTTP/1.1\r\nConnection: close" % name,
-        b'{"inputs":[{"name":"x","datatype":"FP64","shape":[1,2],"data":[1.0,2.0]}]}',
-    )
+def infer(model: str, name: str, rows: list[list[float]]) -> bytes:
+    """A call over V2."""
+    tensor = {"name": name, "datatype": "FP64", "shape": [len(rows), 2], "data": rows}
+    head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nConnection: close"
+    return http(head.encode(), json.dumps({"inputs": [tensor]}).encode())
 
 
-WAITS_FOR = {"rows": (BATCH, 2), "steps": (of_graph(b"parallel"), 2), "chain": (of_graph(b"chain"), 1)}
+INFER = infer("gated", "input0", [[1.0, 2.0]])
+WAITS_FOR = {
+    "rows": (infer("gated", "input0", [[1.0, 2.0], [3.0, 4.0]]), 2),
+    "steps": (infer("parallel", "x", [[1.0, 2.0]]), 2),
+    "chain": (infer("chain", "x", [[1.0, 2.0]]), 1),
+}
 """Calls that are several calls of the server, and how many of these wait at first for its slot."""
 QUESTION = Request(Operation.INFER, "gated", inputs=(tensor("input0", np.ones((1, 2))),))
 
@@ -109,9 +105,9 @@ class Reply:
         self.headers = {name.lower(): text for name, _, text in (line.partition(": ") for line in lines)}
 
 
-async def ask(gateway: Gateway, host: str, request: bytes = EVALUATE) -> Reply:
+async def ask(gateway: Gateway, host: str, request: bytes = EVALUATE, listener: str = "http") -> Reply:
     """One call of a client at this address of the loopback network."""
-    port = port_of(gateway.state.listeners["http"].address)
+    port = port_of(gateway.state.listeners[listener].address)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
     try:
         writer.write(request)
@@ -122,13 +118,25 @@ async def ask(gateway: Gateway, host: str, request: bytes = EVALUATE) -> Reply:
             await writer.wait_closed()
 
 
+def at_the_server_and_waiting(gateway: Gateway) -> tuple[int, int]:
+    """How many calls are."""
+    lab = gateway.state.status().backends["lab"]
+    return lab.endpoints[0].in_flight, lab.waiting
+
+
 async def waiting(gateway: Gateway, count: int, in_flight: int = 1) -> None:
     """Until one call is at the server and so many wait for it."""
-    while True:
-        lab = gateway.state.status().backends["lab"]
-        if (lab.endpoints[0].in_flight, lab.waiting) == (in_flight, count):
-            return
-        await asyncio.sleep(0.001)
+    await until(lambda: at_the_server_and_waiting(gateway) == (in_flight, count), 0.001)
+
+
+@asynccontextmanager
+async def held(gateway: Gateway, request: bytes = EVALUATE) -> AsyncIterator[None]:
+    """One call is at the server and waits there until the gate is opened, as late as at the end."""
+    call = asked(gateway, "127.0.0.2", request)
+    await waiting(gateway, 0)
+    yield
+    Gate.opened.set()
+    assert (await call).status == 200
 
 
 async def waited_in_vain(gateway: Gateway) -> None:
@@ -193,31 +201,23 @@ async def test_a_full_queue_says_when_to_come_back(asked_for: bytes, status: int
 
 
 async def test_a_grpc_client_is_told_in_its_trailing_metadata() -> None:
-    async with running() as gateway:
-        first = asked(gateway, "127.0.0.2")
-        await waiting(gateway, 0)
-        async with grpc_call(gateway) as call:
-            await waiting(gateway, 1)
-            Gate.opened.set()
-            assert await call.code() == grpc.StatusCode.OK
-            told = dict(await call.trailing_metadata() or ())
+    async with running() as gateway, held(gateway), grpc_call(gateway) as call:
+        await waiting(gateway, 1)
+        Gate.opened.set()
+        assert await call.code() == grpc.StatusCode.OK
+        told = dict(await call.trailing_metadata() or ())
         assert told["gateway-queue-place"] == "1"
         assert float(str(told["gateway-queue-seconds"])) >= 0
-        assert (await first).status == 200
 
 
 async def test_a_call_that_waits_too_long_is_refused() -> None:
-    async with running("{timeout: 0.01}") as gateway:
-        first = asked(gateway, "127.0.0.2")
-        await waiting(gateway, 0)
+    async with running("{timeout: 0.01}") as gateway, held(gateway):
         late = await ask(gateway, "127.0.0.3")
         assert (late.status, late.headers["gateway-reason"], late.headers["retry-after"]) == (503, "overloaded", "1")
         assert json.loads(late.body)["error"]["message"] == (
             "backend 'lab': no endpoint was free within 0.01 s (queue.timeout); try again later"
         )
         assert late.headers["gateway-queue-place"] == "1"
-        Gate.opened.set()
-        assert (await first).status == 200
 
 
 @pytest.mark.parametrize("asked_for", [EVALUATE, INFER], ids=["umbridge", "v2-rest"])
@@ -229,28 +229,22 @@ async def test_a_timeout_says_how_long_the_call_waited_and_whether_it_was_sent(a
         assert b"no answer within 0.5 s, " + limit in sent.body
         assert "retry-after" not in sent.headers
         await waiting(gateway, 0, in_flight=0)
-        held = asked(gateway, "127.0.0.2", HELD)
-        await waiting(gateway, 0)
-        unsent = await ask(gateway, "127.0.0.3", asked_for)
+        async with held(gateway, HELD):
+            unsent = await ask(gateway, "127.0.0.3", asked_for)
         assert unsent.status == 504
         waited = rb"no answer within 0.5 s, of which 0\.[45]\d s waiting for a free slot, "
         assert re.search(waited + re.escape(limit), unsent.body)
         assert unsent.headers["retry-after"] == "1"
-        Gate.opened.set()
-        assert (await held).status == 200
 
 
 @pytest.mark.parametrize("parts", WAITS_FOR)
 async def test_the_reply_to_several_calls_tells_the_longest_wait_of_them(parts: str) -> None:
     request, count = WAITS_FOR[parts]
-    async with running() as gateway:
-        first = asked(gateway, "127.0.0.2")
-        await waiting(gateway, 0)
+    async with running() as gateway, held(gateway):
         call = asked(gateway, "127.0.0.3", request)
         await waiting(gateway, count)
         Gate.opened.set()
         told = await call
-        assert (await first).status == 200
     assert told.status == 200
     # The second part waits longer than the first one only if the model takes longer than what lies between them.
     assert 1 <= int(told.headers["gateway-queue-place"]) <= min(count, 2)
@@ -260,15 +254,11 @@ async def test_the_reply_to_several_calls_tells_the_longest_wait_of_them(parts: 
 @pytest.mark.parametrize("parts", WAITS_FOR)
 async def test_a_timeout_of_several_calls_tells_their_wait_and_that_none_was_sent(parts: str) -> None:
     request, _ = WAITS_FOR[parts]
-    async with running(policies="[{timeout: {seconds: 0.5}}]") as gateway:
-        held = asked(gateway, "127.0.0.2", HELD)
-        await waiting(gateway, 0)
+    async with running(policies="[{timeout: {seconds: 0.5}}]") as gateway, held(gateway, HELD):
         late = await ask(gateway, "127.0.0.3", request)
         assert late.status == 504
         assert re.search(rb"no answer within 0.5 s, of which 0\.[45]\d s waiting for a free slot", late.body)
         assert late.headers["retry-after"] == "1"
-        Gate.opened.set()
-        assert (await held).status == 200
 
 
 @pytest.mark.parametrize("parts", WAITS_FOR)
@@ -282,68 +272,61 @@ async def test_a_timeout_of_calls_of_which_one_was_sent_says_nothing_of_trying_a
         late = asked(gateway, "127.0.0.3", request)
         if parts == "chain":
             await waiting(gateway, 0)
-            held = asked(gateway, "127.0.0.2", HELD)  # waits while the first step is computed
+            last = asked(gateway, "127.0.0.2", HELD)  # waits while the first step is computed
             await waiting(gateway, 1)
             Gate.opened.set()
             Gate.opened = asyncio.Event()
         reply = await late
         assert reply.status == 504
-        assert (
-            parts == "steps" or b"waiting for a free slot" in reply.body
-        )  # the error may be of the step that was sent
+        # Of parallel steps, the error may be of the one that was sent.
+        assert parts == "steps" or b"waiting for a free slot" in reply.body
         assert "retry-after" not in reply.headers
         Gate.opened.set()
         if parts == "chain":
-            assert (await held).status == 200
+            assert (await last).status == 200
 
 
 async def test_a_clients_own_deadline_says_it_too() -> None:
-    async with running() as gateway:
-        first = asked(gateway, "127.0.0.2")
-        await waiting(gateway, 0)
+    async with running() as gateway, held(gateway):
         late = await ask(gateway, "127.0.0.3", EVALUATE.replace(b"Host:", b"Request-Timeout: 0.3\r\nHost:"))
         assert late.status == 504
-        assert re.search(
-            rb"the deadline that the client set has passed, of which 0\.\d\d s waiting for a free slot", late.body
-        )
+        told = rb"the deadline that the client set has passed, of which 0\.\d\d s waiting for a free slot"
+        assert re.search(told, late.body)
         assert late.headers["retry-after"] == "1"
-        Gate.opened.set()
-        assert (await first).status == 200
+
+
+def client_of(gateway: Gateway, protocol: str, **settings: float) -> AsyncClient:
+    listener = gateway.state.listeners["grpc" if protocol == "v2-grpc" else "http"]
+    return AsyncClient(listener.address, protocol=protocol, **settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("protocol", ["umbridge", "v2-rest", "v2-grpc"])
 async def test_map_sends_again_what_waited_in_vain(protocol: str) -> None:
     """The only slot is taken for longer than the time limit, which the calls spend in the queue."""
-    async with running(policies="[{timeout: {seconds: 0.4}}]") as gateway:
-        held = asked(gateway, "127.0.0.2", HELD)
-        await waiting(gateway, 0)
-        listener = gateway.state.listeners["grpc" if protocol == "v2-grpc" else "http"]
-        async with AsyncClient(listener.address, protocol=protocol) as client:
-            points = np.arange(8.0).reshape(4, 2)
-            mapping = asyncio.ensure_future(client.map("gated", points))
-            await waited_in_vain(gateway)
-            Gate.opened.set()
-            results = await mapping
-        assert (await held).status == 200
+    async with (
+        running(policies="[{timeout: {seconds: 0.4}}]") as gateway,
+        held(gateway, HELD),
+        client_of(gateway, protocol) as client,
+    ):
+        points = np.arange(8.0).reshape(4, 2)
+        mapping = asyncio.ensure_future(client.map("gated", points))
+        await waited_in_vain(gateway)
+        Gate.opened.set()
+        results = await mapping
         assert results.array().reshape(4, 2).tolist() == points.tolist()
 
 
 @pytest.mark.parametrize("protocol", ["umbridge", "v2-rest", "v2-grpc"])
 async def test_the_clients_own_timeout_says_how_long_the_call_waited(protocol: str) -> None:
     """A call that was never sent is sent again, though the client's time is over as well as the gateway's."""
-    async with running() as gateway:
-        held = asked(gateway, "127.0.0.2", HELD)
-        await waiting(gateway, 0)
-        listener = gateway.state.listeners["grpc" if protocol == "v2-grpc" else "http"]
-        async with AsyncClient(listener.address, protocol=protocol, timeout=2.1) as client:
-            with pytest.raises(Timeout, match=r"`timeout` sets, of which \d\.\d+ s waiting for a free slot") as caught:
-                await client.infer("gated", np.ones(2))
-            assert caught.value.retry_after == 1
-            mapping = asyncio.ensure_future(client.map("gated", np.ones((2, 2))))
-            await waited_in_vain(gateway)
-            Gate.opened.set()
-            assert len(await mapping) == 2
-        assert (await held).status == 200
+    async with running() as gateway, held(gateway, HELD), client_of(gateway, protocol, timeout=2.1) as client:
+        with pytest.raises(Timeout, match=r"`timeout` sets, of which \d\.\d+ s waiting for a free slot") as caught:
+            await client.infer("gated", np.ones(2))
+        assert caught.value.retry_after == 1
+        mapping = asyncio.ensure_future(client.map("gated", np.ones((2, 2))))
+        await waited_in_vain(gateway)
+        Gate.opened.set()
+        assert len(await mapping) == 2
 
 
 async def test_the_place_of_a_client_that_leaves_goes_to_others() -> None:

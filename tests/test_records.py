@@ -26,7 +26,8 @@ from gateway.runtime.app import Gateway
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.conversation import OPENING, fields
 from tests.limits import GENEROUS, until
-from tests.paused_server import port_of
+from tests.paused_server import ask as send_alone
+from tests.paused_server import http, listening, port_of
 from tests.running_gateway import config_of
 
 PROTOCOLS = registry.protocols()
@@ -45,6 +46,16 @@ routes:
 V2_REST = PROTOCOLS["v2-rest"]
 BODY = b'{"inputs":[{"name":"x","datatype":"FP64","shape":[1,2],"data":[1.5,2.5]}]}'
 METHOD = "/inference.GRPCInferenceService/"
+
+
+def get(path: bytes, headers: bytes = b"") -> bytes:
+    """A request whose reply is the connection's last."""
+    return b"GET %b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%b\r\n" % (path, headers)
+
+
+def post(body: bytes = BODY, headers: bytes = b"") -> bytes:
+    """An inference whose reply is the connection's last."""
+    return http(b"POST /v2/models/m/infer HTTP/1.1\r\nConnection: close" + headers, body)
 
 
 class Observed:
@@ -79,15 +90,19 @@ class Observed:
 
     async def send(self, raw: bytes) -> bytes:
         """Send bytes over a connection of their own, and read to its end."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(self.client))
-        writer.write(raw)
-        reply = await reader.read()
-        writer.close()
-        return reply
+        return await send_alone(port_of(self.client), raw)
 
 
 async def answer(request: Request) -> Answer:
     return Response((tensor("y", np.array([[1.0, 2.0]])),))
+
+
+V2_GRPC = PROTOCOLS["v2-grpc"]
+
+
+def over_grpc() -> bytes:
+    """The body of an inference over gRPC."""
+    return bytes(V2_GRPC.encode_request(request_of(V2_GRPC), Target("gateway")).body)
 
 
 @asynccontextmanager
@@ -116,6 +131,16 @@ def request_of(client: Protocol) -> Request:
     return Request(Operation.INFER, "m", inputs=(tensor("x", row if client.traits.wire.points else row[None]),))
 
 
+async def call(running: Observed, client: Protocol) -> Record:
+    """The record of one call of a client, which raises what it gets."""
+    connector = connect(running.client, client, DEFAULT_LIMITS)
+    try:
+        await ask(request_of(client), client, connector, Target("gateway"))
+        return await running.one()
+    finally:
+        await connector.close()
+
+
 every_client = pytest.mark.parametrize("client", PROTOCOLS.values(), ids=PROTOCOLS)
 
 
@@ -123,10 +148,7 @@ every_client = pytest.mark.parametrize("client", PROTOCOLS.values(), ids=PROTOCO
 async def test_a_record_says_what_became_of_a_call(client: Protocol, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "next_is_timed", lambda: True)
     async with observed(client) as running:
-        connector = connect(running.client, client, DEFAULT_LIMITS)
-        await ask(request_of(client), client, connector, Target("gateway"))
-        record = await running.one()
-        await connector.close()
+        record = await call(running, client)
     assert (record.listener, record.in_protocol, record.out_protocol) == ("clients", client.name, "v2-rest")
     assert (record.operation, record.route, record.backend) == ("infer", "any", "server")
     assert (record.endpoint, record.tries, record.status, record.reason) == (running.address, 1, "OK", "")
@@ -146,11 +168,9 @@ async def test_a_record_has_the_error_that_the_client_got(client: Protocol) -> N
         raise refusal(Reason.OVERLOADED, "too much")
 
     async with observed(client, fail) as running:
-        connector = connect(running.client, client, DEFAULT_LIMITS)
         with pytest.raises(GatewayError):
-            await ask(request_of(client), client, connector, Target("gateway"))
+            await call(running, client)
         record = await running.one()
-        await connector.close()
     assert (record.status, record.reason, record.tries) == ("RESOURCE_EXHAUSTED", "overloaded", 1)
 
 
@@ -165,10 +185,10 @@ async def test_a_call_that_its_client_gave_up_is_cancelled(client: Protocol) -> 
 
     async with observed(client, hang) as running:
         connector = connect(running.client, client, DEFAULT_LIMITS)
-        call = asyncio.ensure_future(ask(request_of(client), client, connector, Target("gateway")))
+        asked = asyncio.ensure_future(ask(request_of(client), client, connector, Target("gateway")))
         await arrived.wait()
         await connector.close()
-        await asyncio.gather(call, return_exceptions=True)
+        await asyncio.gather(asked, return_exceptions=True)
         if client.transport == "tcp":  # these clients cannot say that they leave, but by closing their connection
             release.set()
         record = await running.one()
@@ -180,22 +200,13 @@ async def test_a_call_that_its_client_gave_up_is_cancelled(client: Protocol) -> 
 @pytest.mark.parametrize(
     ("raw", "reason", "code"),
     [
-        (b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "path-not-found", 404),
+        (get(b"/nothing"), "path-not-found", 404),
         (b"PATCH /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "method-not-allowed", 405),
         (b"GARBAGE\r\n\r\n", "invalid-input", 400),
         (b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n", "too-large", 413),
         (b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 70000 + b"\r\n\r\n", "headers-too-large", 431),
-        (
-            b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1\r\n\r\n{",
-            "invalid-input",
-            400,
-        ),
-        (
-            b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Encoding: gzip\r\n"
-            b"Content-Length: 1\r\n\r\n{",
-            "invalid-input",
-            400,
-        ),
+        (post(b"{"), "invalid-input", 400),
+        (post(b"{", b"\r\nContent-Encoding: gzip"), "invalid-input", 400),
     ],
     ids=["path", "method", "line", "length", "headers", "body", "coding"],
 )
@@ -208,7 +219,7 @@ async def test_what_the_http_listener_refuses_is_told_once(raw: bytes, reason: s
 
 
 async def test_what_the_grpc_listener_refuses_is_told_once() -> None:
-    async with observed(PROTOCOLS["v2-grpc"]) as running:
+    async with observed(V2_GRPC) as running:
         for method, body, status, reason in (
             ("/nothing.Here/Call", b"", "UNIMPLEMENTED", "unsupported"),
             (METHOD + "ModelInfer", b"x" * 200_000, "RESOURCE_EXHAUSTED", "too-large"),
@@ -241,14 +252,12 @@ async def test_a_grpc_message_that_cannot_be_read_is_told_once(
     headers: list[tuple[bytes, bytes]], body: bytes, status: str
 ) -> None:
     """As the only one of a call, and after one that was answered in a stream."""
-    client = PROTOCOLS["v2-grpc"]
-    good = bytes(client.encode_request(request_of(client), Target("gateway")).body)
-    async with observed(client) as running:
+    async with observed(V2_GRPC) as running:
         raw = http2.head(*fields((METHOD + "ModelInfer").encode(), *headers)) + http2.frame(http2.DATA, 1, 1, body)
         async with sent(running, OPENING + raw):
             assert (await running.one()).status == status
         running.records.clear()
-        raw = http2.head(*fields((METHOD + "ModelStreamInfer").encode(), *headers)) + http2.data(good)
+        raw = http2.head(*fields((METHOD + "ModelStreamInfer").encode(), *headers)) + http2.data(over_grpc())
         async with sent(running, OPENING + raw) as writer:
             await running.count(1)
             writer.write(http2.frame(http2.DATA, 1, 1, body))
@@ -272,27 +281,22 @@ async def test_a_grpc_call_that_the_deadline_ends_is_late_and_not_cancelled() ->
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with observed(PROTOCOLS["v2-grpc"], hang) as running:
-        client = PROTOCOLS["v2-grpc"]
-        message = client.encode_request(request_of(client), Target("gateway"))
+    async with observed(V2_GRPC, hang) as running:
         async with grpc.aio.insecure_channel(running.client) as channel:
             await channel.channel_ready()
             with pytest.raises(grpc.aio.AioRpcError):
-                await channel.unary_unary(METHOD + "ModelInfer")(bytes(message.body), timeout=0.5)
+                await channel.unary_unary(METHOD + "ModelInfer")(over_grpc(), timeout=0.5)
         record = await running.one()
         # grpcio may reset the stream at the same moment
         assert record.status in ("DEADLINE_EXCEEDED", "CANCELLED")
 
 
 async def test_each_message_of_a_stream_has_a_record() -> None:
-    client = PROTOCOLS["v2-grpc"]
-    async with observed(client) as running:
-        message = client.encode_request(request_of(client), Target("gateway"))
-        body = bytes(message.body)
+    async with observed(V2_GRPC) as running:
         async with grpc.aio.insecure_channel(running.client) as channel:
             call = channel.stream_stream(METHOD + "ModelStreamInfer")()
             for _ in range(2):
-                await call.write(body)
+                await call.write(over_grpc())
                 await call.read()
             await call.done_writing()
             assert await call.code() is grpc.StatusCode.OK
@@ -305,7 +309,7 @@ async def test_each_message_of_a_stream_has_a_record() -> None:
 async def test_grpcs_own_services_are_told() -> None:
     health, reflection = "/grpc.health.v1.Health/", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
     asked = b"\x3a\x01*"  # list_services
-    async with observed(PROTOCOLS["v2-grpc"]) as running, grpc.aio.insecure_channel(running.client) as channel:
+    async with observed(V2_GRPC) as running, grpc.aio.insecure_channel(running.client) as channel:
         check, unknown = channel.unary_unary(health + "Check"), b"\x0a\x07no.Such"
         assert await check(b"") == b"\x08\x02"  # NOT_SERVING: the server has no health
         with pytest.raises(grpc.aio.AioRpcError):
@@ -338,7 +342,7 @@ async def test_grpcs_own_services_are_told() -> None:
 
 async def test_what_the_gateway_answers_itself_is_told() -> None:
     async with observed(V2_REST) as running:
-        await running.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        await running.send(get(b"/v2/health/live"))
         record = await running.one()
     assert (record.operation, record.code, record.route, record.tries) == ("live", 200, "", 0)
 
@@ -368,20 +372,18 @@ async def test_without_observers_nothing_is_noted() -> None:
     async with observed(V2_REST) as running:
         running.gateway.observing.observers.clear()
         await running.gateway.reload(running.gateway.state.config.model_copy(update={"ready": "none"}))
-        reply = await running.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        reply = await running.send(get(b"/v2/health/live"))
     assert b"x-request-id" not in reply
     assert not running.records
 
 
+TRACEPARENT = b"\r\ntraceparent: 00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01"
 ID_CASES: list[tuple[bytes, Callable[[bytes], bool]]] = [
-    (b"x-request-id: abc-1\r\n", lambda told: told == b"abc-1"),
-    (
-        b"X-Request-ID: abc-1\r\ntraceparent: 00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01\r\n",
-        lambda told: told == b"abc-1",
-    ),
-    (b"traceparent: 00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01\r\n", lambda told: told == b"a" * 32),
-    (b"x-request-id: two words\r\n", lambda told: len(told) == 24),
-    (b"x-request-id: " + b"a" * 129 + b"\r\n", lambda told: len(told) == 24),
+    (b"\r\nx-request-id: abc-1", lambda told: told == b"abc-1"),
+    (b"\r\nX-Request-ID: abc-1" + TRACEPARENT, lambda told: told == b"abc-1"),
+    (TRACEPARENT, lambda told: told == b"a" * 32),
+    (b"\r\nx-request-id: two words", lambda told: len(told) == 24),
+    (b"\r\nx-request-id: " + b"a" * 129, lambda told: len(told) == 24),
     (b"", lambda told: len(told) == 24),
 ]
 
@@ -397,22 +399,19 @@ async def test_a_request_id_is_accepted_or_made_and_returned_over_http(
 ) -> None:
     async with observed(V2_REST, top="request_ids: {}") as running:
         running.gateway.observing.observers.clear()
-        length = b"Content-Length: %d\r\n\r\n" % len(BODY)
-        reply = await running.send(
-            b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + headers + length + BODY
-        )
+        reply = await running.send(post(headers=headers))
     assert reply.startswith(b"HTTP/1.1 200 ")
     assert is_right(told_id(reply))
 
 
 async def test_a_request_id_is_returned_over_grpc_and_names_what_answered() -> None:
-    client = PROTOCOLS["v2-grpc"]
-    async with observed(client, more=", reply_headers: true", top="request_ids: {}") as running:
-        message = client.encode_request(request_of(client), Target("gateway"))
-        async with grpc.aio.insecure_channel(running.client) as channel:
-            call = channel.unary_unary(METHOD + "ModelInfer")(bytes(message.body), metadata=(("x-request-id", "g-1"),))
-            await call
-            trailers = dict(await call.trailing_metadata() or ())
+    async with (
+        observed(V2_GRPC, more=", reply_headers: true", top="request_ids: {}") as running,
+        grpc.aio.insecure_channel(running.client) as channel,
+    ):
+        call = channel.unary_unary(METHOD + "ModelInfer")(over_grpc(), metadata=(("x-request-id", "g-1"),))
+        await call
+        trailers = dict(await call.trailing_metadata() or ())
     assert trailers["x-request-id"] == "g-1"
     assert (trailers["gateway-route"], trailers["gateway-backend"]) == ("any", "server")
     assert trailers["gateway-tries"] == "1"
@@ -425,21 +424,14 @@ async def test_a_request_id_is_returned_over_grpc_and_names_what_answered() -> N
 )
 async def test_which_replies_have_an_id(top: str, told: tuple[bool, bool]) -> None:
     """Of a call that succeeds and one that fails. Observing alone changes no reply that succeeds."""
-    head = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b"
     async with observed(V2_REST, top=top) as running:
-        replies = [await running.send(head % (len(body), body)) for body in (BODY, b"{")]
-    assert (
-        tuple(
-            b"x-request-id: %b\r\n" % each.id.encode() in reply
-            for each, reply in zip(running.records, replies, strict=True)
-        )
-        == told
-    )
-    client = PROTOCOLS["v2-grpc"]
-    async with observed(client, top=top) as running, grpc.aio.insecure_channel(running.client) as channel:
+        replies = [await running.send(post(body)) for body in (BODY, b"{")]
+    ids = [b"x-request-id: %b\r\n" % each.id.encode() for each in running.records]
+    assert tuple(id_ in reply for id_, reply in zip(ids, replies, strict=True)) == told
+    async with observed(V2_GRPC, top=top) as running, grpc.aio.insecure_channel(running.client) as channel:
         infer = channel.unary_unary(METHOD + "ModelInfer")
         has_id = []
-        for body in (bytes(client.encode_request(request_of(client), Target("gateway")).body), b"\xff"):
+        for body in (over_grpc(), b"\xff"):
             call = infer(body)
             await call.code()
             has_id.append("x-request-id" in dict(await call.trailing_metadata() or ()))
@@ -449,10 +441,7 @@ async def test_which_replies_have_an_id(top: str, told: tuple[bool, bool]) -> No
 @pytest.mark.parametrize(("more", "is_told"), [("", False), (", reply_headers: true", True)])
 async def test_replies_name_what_answered_where_the_listener_says_so(more: str, is_told: bool) -> None:
     async with observed(V2_REST, more=more) as running:
-        reply = await running.send(
-            b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b"
-            % (len(BODY), BODY)
-        )
+        reply = await running.send(post())
     assert (b"gateway-route: any\r\ngateway-backend: server\r\ngateway-tries: 1\r\n" in reply) == is_told
 
 
@@ -463,9 +452,7 @@ async def test_an_unexpected_error_names_the_request_to_client_and_log(
         router = running.gateway.state.assembly.router
         monkeypatch.setattr(type(router), "select", lambda self, request: 1 / 0)
         await running.gateway.reload(running.gateway.state.config.model_copy(update={"ready": "none"}))
-        reply = await running.send(
-            b"GET /v2/models/m HTTP/1.1\r\nHost: x\r\nConnection: close\r\nx-request-id: lost-1\r\n\r\n"
-        )
+        reply = await running.send(get(b"/v2/models/m", b"x-request-id: lost-1\r\n"))
     assert reply.startswith(b"HTTP/1.1 500 ")
     assert b"request id lost-1" in reply
     assert caplog.text.count("unexpected error in request lost-1") == 1
@@ -493,17 +480,12 @@ async def test_a_reply_that_is_passed_on_has_one_request_id(line: bytes, code: i
         writer.write(b"HTTP/1.1 %b\r\nX-Request-Id: theirs\r\nContent-Length: 2\r\n\r\nhi" % line)
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    running = Observed(Gateway(config_of(PASSING.format(port=port))), "")
-    await running.gateway.start()
-    async with asyncio.timeout(GENEROUS):
-        reply = await running.send(
-            b"POST /own HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Request-ID: ours\r\nContent-Length: 0\r\n\r\n"
-        )
+    async with listening(serve) as port, asyncio.timeout(GENEROUS):
+        running = Observed(Gateway(config_of(PASSING.format(port=port))), "")
+        await running.gateway.start()
+        reply = await running.send(http(b"POST /own HTTP/1.1\r\nConnection: close\r\nX-Request-ID: ours", b""))
         record = await running.one()
-    await running.gateway.drain(0)
-    server.close()
+        await running.gateway.drain(0)
     assert reply.endswith(b"hi")
     assert told_id(reply) == b"ours"
     assert b"gateway-backend: lab\r\n" in reply

@@ -45,7 +45,7 @@ PROTOCOLS = tuple(registry.protocols())
 PAIRS = [(front, "v2-rest") for front in PROTOCOLS] + [("v2-rest", back) for back in PROTOCOLS if back != "v2-rest"]
 
 CONFIG = """
-listeners: [{name: front, bind: "FRONT", protocols: [PROTOCOL], LISTENER}]
+listeners: [{name: front, bind: "127.0.0.1:0", protocols: [PROTOCOL], LISTENER}]
 backends:
   moody: {protocol: BACK, endpoints: ["AT"], policies: [{timeout: {seconds: 30}}]}
   late: {protocol: BACK, endpoints: ["AT"], policies: [{timeout: {seconds: 0.05}}]}
@@ -73,7 +73,7 @@ async def gateway(front: str, back: str, model: str) -> AsyncIterator[str]:
     """The address of a gateway that speaks `front` before a server of `moody` that speaks `back`."""
     listener = f", model: {model}" if registry.protocols()[front].transport == "tcp" else ""
     text = CONFIG.replace("SIGNATURE", SIGNATURE).replace("BACK", back)
-    text = text.replace("PROTOCOL", front).replace("FRONT", "127.0.0.1:0").replace(", LISTENER", listener)
+    text = text.replace("PROTOCOL", front).replace(", LISTENER", listener)
     async with (
         reference(back, "tests.test_released:moody") as server,
         running_gateway(text.replace("AT", server)) as here,
@@ -118,10 +118,7 @@ async def test_nothing_of_a_request_is_left_to_the_collector(front: str, back: s
         Request(Operation.INFER, model, inputs=(tensor("input0", np.array([[each, 0.5]])),), outputs=OUTPUTS)
         for each in (WELL, mood)
     )
-    async with (
-        gateway(front, back, model) as address,
-        AsyncClient(address, protocol=front) as client,
-    ):
+    async with gateway(front, back, model) as address, AsyncClient(address, protocol=front) as client:
         await outcome(client, answered, 30.0)  # caches fill, which may take longer than a client's patience
         assert issubclass(await outcome(client, request, patience), expected)
         with uncollected() as found:

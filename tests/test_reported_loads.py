@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import grpc.aio
 
 from gateway.core.protocol import Target
+from tests.paused_server import listening, read_message
 from tests.routing.load.test_orca import MESSAGE
 from tests.running_gateway import running_gateway
 from tests.test_balanced_servers import CLIENT, QUESTION
@@ -19,6 +20,9 @@ backends: {{lab: {{protocol: {protocol}, flavor: {flavor}, endpoints: {endpoints
 routes: [{{match: {{}}, backend: lab, translate: {{}}}}]
 """
 ANSWER = {"model_name": "number", "outputs": [{"name": "number", "datatype": "INT32", "shape": [1], "data": [1]}]}
+
+
+QUEUE = "{from: orca, metric: named_metrics.queue, measures: calls, stale: 600}"
 METADATA = {
     "name": "number", "versions": ["1"], "platform": "",
     "inputs": [{"name": "x", "datatype": "INT32", "shape": [1]}],
@@ -39,9 +43,7 @@ class Server:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                size = [each for each in head.lower().split(b"\r\n") if each.startswith(b"content-length:")]
-                await reader.readexactly(int(size[0].partition(b":")[2]) if size else 0)
+                head, _ = await read_message(reader)
                 writer.write(self._reply(head))
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -85,8 +87,7 @@ async def two_servers() -> AsyncIterator[tuple[list[Server], list[dict[str, str]
     async with AsyncExitStack() as stack:
         endpoints = []
         for each in servers:
-            server = await stack.enter_async_context(await asyncio.start_server(each.serve, "127.0.0.1"))
-            address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            address = f"127.0.0.1:{await stack.enter_async_context(listening(each.serve))}"
             endpoints.append({"address": address, "load_url": f"http://{address}/metrics"})
         yield servers, endpoints
 
@@ -112,8 +113,7 @@ async def test_reports_are_asked_for_and_read_in_headers() -> None:
         for each in endpoints:
             del each["load_url"]
         servers[0].report, servers[1].report = b"TEXT named_metrics.queue=50", b"TEXT named_metrics.queue=0"
-        load = "{from: orca, metric: named_metrics.queue, measures: calls, stale: 600}"
-        async with calling("v2-rest", endpoints, load) as call:
+        async with calling("v2-rest", endpoints, QUEUE) as call:
             for _ in range(20):
                 await call()
             assert (servers[0].calls, servers[1].calls) == (1, 19)
@@ -133,22 +133,18 @@ async def test_reports_are_read_in_trailing_metadata() -> None:
         methods = {"ModelInfer": grpc.unary_unary_rpc_method_handler(answer)}
         return grpc.method_handlers_generic_handler("inference.GRPCInferenceService", methods)
 
-    servers, endpoints = [], []
-    for number in (0, 1):
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers((handler(number),))
-        endpoints.append({"address": f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"})
-        await server.start()
-        servers.append(server)
-    try:
-        load = "{from: orca, metric: named_metrics.queue, measures: calls, stale: 600}"
-        async with calling("v2-grpc", endpoints, load) as call:
-            for _ in range(20):
-                await call()
-        assert counts == {0: 1, 1: 19}
-    finally:
-        for server in servers:
-            await server.stop(0)
+    endpoints = []
+    async with AsyncExitStack() as stack:
+        for number in (0, 1):
+            server = grpc.aio.server()
+            server.add_generic_rpc_handlers((handler(number),))
+            endpoints.append({"address": f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"})
+            await server.start()
+            stack.push_async_callback(server.stop, 0)
+        call = await stack.enter_async_context(calling("v2-grpc", endpoints, QUEUE))
+        for _ in range(20):
+            await call()
+    assert counts == {0: 1, 1: 19}
 
 
 async def test_other_servers_are_not_asked_for_reports() -> None:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from sys import executable
 from typing import Any
 
 import numpy as np
@@ -28,9 +27,10 @@ from gateway.routing.branches import RANDOM
 from gateway.routing.endpoint import Endpoint
 from gateway.runtime.app import Gateway
 from tests.interop.processes import Process
-from tests.limits import GENEROUS
-from tests.paused_server import http
+from tests.paused_server import http, listening, read_message
 from tests.running_gateway import reference, running_gateway
+from tests.test_hung_servers import address as address_of
+from tests.test_hung_servers import reference as reference_process
 
 Numbers = np.ndarray[Any, Any]
 WHOLE = signature(inputs=[("x", "FP64", [-1, 2])], outputs=[("y", "FP64", [-1, 1])])
@@ -80,11 +80,9 @@ class Running:
 
     def process(self, protocol: str, folder: Path) -> tuple[Process, str]:
         """A server in a process of its own, with the bundled model `posterior`, and its address."""
-        command = [executable, "-m", "gateway", "reference", "--protocol", protocol]
-        server = Process([*command, "--bind", "127.0.0.1:0", "--model", "posterior"], folder)
+        server = reference_process(protocol, folder)
         self._stack.callback(server.stop)
-        server.wait_until(lambda: "\nready" in server.stdout(), seconds=GENEROUS)
-        return server, server.stdout().split(" on ", 1)[1].split(": ", 1)[0]
+        return server, address_of(server)
 
     async def start(self, text: str) -> None:
         self.gateway = await self._stack.enter_async_context(running_gateway(text))
@@ -190,13 +188,12 @@ async def stateful(number: float) -> AsyncIterator[str]:
     body = b'{"model_name":"m","outputs":[{"name":"y","datatype":"FP64","shape":[1,1],"data":[%r]}]}' % number
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        lines = (await reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
-        await reader.readexactly(sum(int(line[15:]) for line in lines if line.startswith(b"content-length:")))
+        await read_message(reader)
         writer.write(http(b"HTTP/1.1 200 OK\r\nConnection: close", body))
         writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with listening(serve) as port:
+        yield f"127.0.0.1:{port}"
 
 
 async def test_a_sequence_stays_at_one_backend(here: Running) -> None:

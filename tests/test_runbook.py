@@ -125,6 +125,5 @@ def test_the_first_line_is_the_error_that_a_client_hides() -> None:
     assert "`signature`" in first
     with pytest.raises(GatewayError) as caught:
         encode_input_sizes(Signature((TensorSpec("x", Datatype.FP64, (-1,)),)), "null")
-    told = re.search(r"`(has a free dimension)`", first)
-    assert told is not None
-    assert told[1] in caught.value.message
+    assert "`has a free dimension`" in first
+    assert "has a free dimension" in caught.value.message

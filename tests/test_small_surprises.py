@@ -33,7 +33,9 @@ def replied(document: object) -> Server:
     return replying(json.dumps(document).encode(), headers=JSON)
 
 
-async def infer(wires: Wires, request: bytes) -> tuple[int, Any]:
+async def infer(wires: Wires, request: bytes | None = None, *, inputs: Any = ()) -> tuple[int, Any]:
+    """The reply to a request, or to one with these inputs."""
+    request = request or json.dumps({"inputs": inputs}).encode()
     reply = await wires.post("v2-rest", "/v2/models/m/infer", request)
     return reply.status, json.loads(bytes(reply.body))
 
@@ -50,7 +52,7 @@ async def test_an_id_that_a_server_ends_at_its_first_nul() -> None:
 async def test_b64_in_v2_is_told_what_v2_has() -> None:
     tensor = {"name": "x", "datatype": "BYTES", "shape": [1], "data": [{"b64": "AP8="}]}
     wires = Wires(config("v2-rest", backend=", flavor: triton"), lab=replied({}))
-    status, answer = await infer(wires, json.dumps({"inputs": [tensor]}).encode())
+    status, answer = await infer(wires, inputs=[tensor])
     assert status == 400
     assert answer["error"].endswith("base64 texts with the parameter `content_type: base64` of the input")
 
@@ -90,35 +92,27 @@ REPLY: dict[str, Any] = {
 BATCH = {"name": "x", "datatype": "BYTES", "shape": [2], "data": ["a", "b"]}
 
 
-def embeddings() -> str:
-    return config("json", backend=", form: openai-embeddings")
+EMBEDDINGS = config("json", backend=", form: openai-embeddings")
 
 
 async def test_embeddings_are_put_in_the_order_of_their_indices() -> None:
-    wires = Wires(embeddings(), lab=replied(REPLY))
-    status, answer = await infer(wires, json.dumps({"inputs": [BATCH]}).encode())
+    wires = Wires(EMBEDDINGS, lab=replied(REPLY))
+    status, answer = await infer(wires, inputs=[BATCH])
     assert (status, answer["outputs"][0]["data"]) == (200, [1.0, 3.0])
 
 
 @pytest.mark.parametrize("indices", [(0, 0), (0, 2), (-1, 0)])
 async def test_indices_that_are_no_order(indices: tuple[int, int]) -> None:
     rows = [{**row, "index": index} for row, index in zip(REPLY["data"], indices, strict=True)]
-    wires = Wires(embeddings(), lab=replied({**REPLY, "data": rows}))
-    status, answer = await infer(wires, json.dumps({"inputs": [BATCH]}).encode())
+    wires = Wires(EMBEDDINGS, lab=replied({**REPLY, "data": rows}))
+    status, answer = await infer(wires, inputs=[BATCH])
     assert status == 502
     assert "expected each from 0 on once" in answer["error"]
 
 
 async def test_what_a_client_of_embeddings_leaves_out_may_be_null() -> None:
-    wires = Wires(embeddings(), lab=replied({**REPLY, "data": REPLY["data"][1:]}))
-    asked = {
-        "model": "m",
-        "input": "a",
-        "encoding_format": None,
-        "dimensions": None,
-        "user": None,
-        "service_tier": None,
-    }
+    wires = Wires(EMBEDDINGS, lab=replied({**REPLY, "data": REPLY["data"][1:]}))
+    asked = {"model": "m", "input": "a", **dict.fromkeys(("encoding_format", "dimensions", "user", "service_tier"))}
     reply = await wires.post("json:openai-embeddings", "/v1/embeddings", json.dumps(asked).encode())
     assert json.loads(bytes(reply.body))["data"][0]["embedding"] == [1.0]
     asked["service_tier"] = "flex"
@@ -145,10 +139,10 @@ COLUMNS = [{"name": name, "datatype": "FP64", "shape": [2], "data": [1.0, 2.0]} 
 @pytest.mark.parametrize(("form", "inputs"), [("prices", [ROWS]), ("houses", COLUMNS)])
 async def test_one_row_for_a_batch_of_several(form: str, inputs: list[Any]) -> None:
     text = config("json", backend=f", form: {form}", more=FORMS)
-    status, answer = await infer(Wires(text, lab=replied({"price": [7.0]})), json.dumps({"inputs": inputs}).encode())
+    status, answer = await infer(Wires(text, lab=replied({"price": [7.0]})), inputs=inputs)
     assert status == 502
     assert "output 'y' has 1 row, but the request had 2" in answer["error"]
-    status, _ = await infer(Wires(text, lab=replied({"price": [7.0, 8.0]})), json.dumps({"inputs": inputs}).encode())
+    status, _ = await infer(Wires(text, lab=replied({"price": [7.0, 8.0]})), inputs=inputs)
     assert status == 200
 
 
@@ -185,22 +179,18 @@ async def test_one_number_for_several_rows(protocol: str, backend: str, reply: A
     assert (await answered("[-1]", 7.0, asked=vector, x="[-1]"))[0] == 200
 
 
-UNREAD = json.dumps(
-    {"model_name": "m", "outputs": [{"name": "y", "datatype": "FP64", "shape": [1], "data": [7.0]}]}
-).encode()
-
-
 async def test_a_server_may_describe_a_vector_of_any_length() -> None:
     """In metadata, `[-1]` says nothing about rows: the points that are left, or the class of all of them."""
     x = {"name": "x", "datatype": "FP64", "shape": [-1, 2]}
 
     async def lab(message: Message) -> Message:
-        described = {"name": "m", "versions": [], "platform": "p", "inputs": [x], "outputs": [{**Y, "shape": [-1]}]}
-        text = UNREAD if message.method == "POST" else json.dumps(described).encode()
-        return Message(headers=Headers(JSON), parts=(text,), status=200)
+        document = {"name": "m", "versions": [], "platform": "p", "inputs": [x], "outputs": [{**Y, "shape": [-1]}]}
+        if message.method == "POST":
+            document = {"model_name": "m", "outputs": [{**Y, "shape": [1], "data": [7.0]}]}
+        return Message(headers=Headers(JSON), parts=(json.dumps(document).encode(),), status=200)
 
     text = config("v2-rest", ", translate: {cast: round}", backend=", flavor: mlserver")
-    status, answer = await infer(Wires(text, lab=lab), json.dumps({"inputs": [ROWS]}).encode())
+    status, answer = await infer(Wires(text, lab=lab), inputs=[ROWS])
     assert (status, answer["outputs"][0]["data"]) == (200, [7.0])
 
 

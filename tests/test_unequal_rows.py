@@ -57,9 +57,10 @@ def server(**more: Any) -> Server:
         if 13 in row["ids"]:
             return Message(status=422, parts=(b'{"error": "no token is 13"}',))
         vector = [len(row["ids"]) * row.get("scale", 1), sum(row["ids"])]
-        if more.get("grows"):
-            vector = row["ids"]
-        reply = {"vector": vector, **({"ms": more["ms"](row)} if "ms" in more else {})}
+        reply = {
+            "vector": row["ids"] if "grows" in more else vector,
+            **({"ms": more["ms"](row)} if "ms" in more else {}),
+        }
         return Message(status=200, parts=(json.dumps(reply).encode(),))
 
     return serve
@@ -74,12 +75,17 @@ async def asked(wires: Wires, body: Any, path: str = "/c/tokens", protocol: str 
     return reply.status, json.loads(bytes(reply.body))
 
 
+async def refused(wires: Wires, body: Any, path: str = "/c/tokens", protocol: str = "json:clients") -> str:
+    """The text of the error. The server gets no call."""
+    status, found = await asked(wires, body, path, protocol)
+    assert (status, wires.sent["lab"]) == (400, []), found
+    return str(found["error"])
+
+
 async def test_rows_of_unequal_length_are_a_call_each() -> None:
     here = wires()
-    assert await asked(here, {"ids": [[1, 2, 3], [4], [5, 6]]}) == (
-        200,
-        {"vector": [[3.0, 6.0], [1.0, 4.0], [2.0, 11.0]]},
-    )
+    found = await asked(here, {"ids": [[1, 2, 3], [4], [5, 6]]})
+    assert found == (200, {"vector": [[3.0, 6.0], [1.0, 4.0], [2.0, 11.0]]})
     sent = [json.loads(bytes(each.body)) for each in here.sent["lab"]]
     assert sorted(sent, key=str) == [{"ids": [1, 2, 3]}, {"ids": [4]}, {"ids": [5, 6]}]
 
@@ -104,10 +110,8 @@ async def test_clients_of_openai_send_tokens_of_several_texts() -> None:
 async def test_clients_of_v1_send_rows_of_unequal_length() -> None:
     here = wires()
     for body in ({"instances": [[1, 2, 3], [4]]}, {"instances": [{"ids": [1, 2, 3]}, {"ids": [4]}]}):
-        assert await asked(here, body, "/v1/models/tokens:predict", "v1-rest") == (
-            200,
-            {"predictions": [[3.0, 6.0], [1.0, 4.0]]},
-        )
+        rows = await asked(here, body, "/v1/models/tokens:predict", "v1-rest")
+        assert rows == (200, {"predictions": [[3.0, 6.0], [1.0, 4.0]]})
     status, found = await asked(here, {"instances": [[1, "a"], [4]]}, "/v1/models/tokens:predict", "v1-rest")
     assert status == 400, found
 
@@ -122,10 +126,7 @@ async def test_inputs_without_a_batch_dimension_are_the_same_in_all_calls() -> N
 
 
 async def test_a_number_beside_lists_is_no_row() -> None:
-    here = wires()
-    status, found = await asked(here, {"instances": [1, [2, 3]]}, "/v1/models/tokens:predict", "v1-rest")
-    assert status == 400, found
-    assert here.sent["lab"] == []
+    await refused(wires(), {"instances": [1, [2, 3]]}, "/v1/models/tokens:predict", "v1-rest")
 
 
 async def test_one_error_names_the_row() -> None:
@@ -136,20 +137,14 @@ async def test_one_error_names_the_row() -> None:
 
 
 async def test_more_rows_than_the_route_allows_are_refused() -> None:
-    here = wires()
-    status, found = await asked(here, {"ids": [[1, 2], [1], [1], [1], [1]]})
-    assert status == 400
-    assert "translate: {max_rows: 5}" in found["error"]
-    assert here.sent["lab"] == []
+    assert "translate: {max_rows: 5}" in await refused(wires(), {"ids": [[1, 2], [1], [1], [1], [1]]})
 
 
 async def test_outputs_of_unequal_length_are_an_error_of_the_server() -> None:
     status, found = await asked(wires("-1", grows=True), {"ids": [[1, 2, 3], [4]]})
     assert status == 502
-    assert (
-        "cannot join outputs for rows of unequal length: output 'vector' is FP64 [1, 1] in one response"
-        in found["error"]
-    )
+    told = "cannot join outputs for rows of unequal length: output 'vector' is FP64 [1, 1] in one response"
+    assert told in found["error"]
 
 
 @pytest.mark.parametrize("ids", [[[1, 2], [4]], [[1, 2], [4, 5]]], ids=["unequal", "equal"])
@@ -168,23 +163,16 @@ async def test_parameters_of_a_reply_are_told_if_all_rows_have_them(ids: Any) ->
     ],
 )
 async def test_other_backends_refuse_them_with_the_remedy(body: Any, path: str, protocol: str, why: str) -> None:
-    here = wires()
-    status, found = await asked(here, body, path, protocol)
-    assert status == 400
-    assert why in found["error"]
-    assert "send one request for each row, or add `batch: each` to the backend's form" in found["error"]
-    assert here.sent["lab"] == []
+    error = await refused(wires(), body, path, protocol)
+    assert why in error
+    assert "send one request for each row, or add `batch: each` to the backend's form" in error
 
 
 @pytest.mark.parametrize(
     "ids", [[[1, 2], 3], [[1, [2]], [3]], [[1, 2], ["a"]], [[1], [[2]]], [[1, None], [3]], [[1.5, 2], [3]]]
 )
 async def test_what_is_no_list_of_rows_is_refused(ids: Any) -> None:
-    here = wires()
-    status, found = await asked(here, {"ids": ids})
-    assert status == 400, found
-    assert "'ids'" in found["error"]
-    assert here.sent["lab"] == []
+    assert "'ids'" in await refused(wires(), {"ids": ids})
 
 
 async def test_a_reply_of_unequal_rows_is_refused() -> None:

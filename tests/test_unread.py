@@ -43,6 +43,14 @@ def sent(wires: Wires) -> list[Message]:
     return [each for server in wires.sent.values() for each in server]
 
 
+async def post(wires: Wires, body: bytes) -> Message:
+    return await wires.post("v2-rest", "/v2/models/m/infer", body)
+
+
+async def call(wires: Wires, body: bytes) -> Message:
+    return await wires.send("v2-grpc", Message(path=INFER, parts=(body,)))
+
+
 ROUTES = {
     "plain": "backend: lab",
     "timeout": "backend: lab, policies: [{timeout: {seconds: 9, per_try: 3}}]",
@@ -91,25 +99,24 @@ async def test_nothing_on_a_backend_reads_it(backend: str) -> None:
 async def test_over_grpc_typed_stays_typed(backend: str) -> None:
     wires = rest(config(backend=backend, protocol="v2-grpc"), replying(GRPC_ODD_REPLY, status=0))
     for _ in range(2):
-        reply = await wires.send("v2-grpc", Message(path=INFER, parts=(GRPC_ODD,)))
+        reply = await call(wires, GRPC_ODD)
         assert (reply.status, bytes(reply.body)) == (0, GRPC_ODD_REPLY)
     assert [bytes(each.body) for each in sent(wires)] == [GRPC_ODD, GRPC_ODD]
 
 
 BINARY_HEAD = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4}}]}'
+BINARY = BINARY_HEAD + b"\0\0\x80\x3f"
+SIZE = (b"inference-header-content-length", b"%d" % len(BINARY_HEAD))
+ASKED_IN_BINARY = Message("POST", "/v2/models/m/infer", Headers([SIZE]), (BINARY,))
 
 
 async def test_binary_tensors_pass_to_a_server_that_has_them() -> None:
-    raw = BINARY_HEAD + b"\0\0\x80\x3f"
-    size = (b"inference-header-content-length", b"%d" % len(BINARY_HEAD))
-    answer = replying(raw, headers=((b"content-type", b"application/octet-stream"), size))
-    wires = rest(config(), answer)
-    reply = await wires.send("v2-rest", Message("POST", "/v2/models/m/infer", Headers([size]), (raw,)))
-    assert bytes(reply.body) == raw
-    assert reply.headers.get("inference-header-content-length") == str(len(BINARY_HEAD))
+    wires = rest(config(), replying(BINARY, headers=((b"content-type", b"application/octet-stream"), SIZE)))
+    reply = await wires.send("v2-rest", ASKED_IN_BINARY)
     [message] = sent(wires)
-    assert bytes(message.body) == raw
-    assert message.headers.get("inference-header-content-length") == str(len(BINARY_HEAD))
+    for each in (message, reply):
+        assert bytes(each.body) == BINARY
+        assert each.headers.get("inference-header-content-length") == str(len(BINARY_HEAD))
 
 
 PLAIN_REPLY = b'{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1],"data":[1.0]}]}'
@@ -117,10 +124,8 @@ PLAIN_REPLY = b'{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shap
 
 @pytest.mark.parametrize("flavor", ["mlserver", "plain"])
 async def test_binary_tensors_are_read_for_a_server_without_them(flavor: str) -> None:
-    raw = BINARY_HEAD + b"\0\0\x80\x3f"
-    size = (b"inference-header-content-length", b"%d" % len(BINARY_HEAD))
     wires = rest(config(backend=f"flavor: {flavor}"), replying(PLAIN_REPLY, headers=JSON))
-    reply = await wires.send("v2-rest", Message("POST", "/v2/models/m/infer", Headers([size]), (raw,)))
+    reply = await wires.send("v2-rest", ASKED_IN_BINARY)
     assert (reply.status, json.loads(bytes(reply.body))["outputs"][0]["data"]) == (200, [1.0])
     assert json.loads(bytes(sent(wires)[0].body))["inputs"][0]["data"] == [1.0]
 
@@ -137,7 +142,7 @@ READ = {
 @pytest.mark.parametrize("route", READ.values(), ids=READ)
 async def test_what_needs_the_content_reads_and_checks_it(route: str) -> None:
     wires = rest(config(route, backend="flavor: triton, safe: true"))
-    reply = await wires.post("v2-rest", "/v2/models/m/infer", ODD.replace(b"null", b"18446744073709551616"))
+    reply = await post(wires, ODD.replace(b"null", b"18446744073709551616"))
     assert (reply.status, sent(wires)) == (400, [])
     assert b"parameter 'headers' must be a string" in bytes(reply.body)
 
@@ -147,7 +152,7 @@ async def test_what_needs_the_content_reads_and_checks_it(route: str) -> None:
 async def test_what_is_read_keeps_nested_parameters_between_sides_of_v2_rest(route: str, flavor: str) -> None:
     server = replying(NESTED_REPLY, headers=JSON)
     wires = rest(config(route, backend=f"flavor: {flavor}, safe: true"), server)
-    reply = await wires.post("v2-rest", "/v2/models/m/infer", NESTED)
+    reply = await post(wires, NESTED)
     assert reply.status == 200, bytes(reply.body)
     asked = next(each for each in sent(wires) if each.path.endswith("/infer"))
     length = asked.headers.get("inference-header-content-length")
@@ -198,7 +203,7 @@ routes: [{{match: {{model: m}}, backend: lab, signature: {{inputs: {inputs}, out
 {more}
 """)
     x = X.replace(b'"data"', b'"parameters": {"extra": {"a": 1}}, "data"') if place == "input" else X
-    reply = await wires.post("v2-rest", "/v2/models/m/infer", PLACES[place] % x)
+    reply = await post(wires, PLACES[place] % x)
     assert reply.status == 400, bytes(reply.body)
     assert "parameter 'extra' is an object or a list, which only V2 REST carries" in bytes(reply.body).decode()
     assert not [each for each in sent(wires) if b"extra" in bytes(each.body)]
@@ -206,7 +211,7 @@ routes: [{{match: {{model: m}}, backend: lab, signature: {{inputs: {inputs}, out
 
 async def test_a_null_parameter_is_left_out_towards_others() -> None:
     wires = rest(config(protocol="v2-grpc"), replying(GRPC_ODD_REPLY, status=0))
-    await wires.post("v2-rest", "/v2/models/m/infer", b'{"parameters": {"headers": null}, %b}' % X)
+    await post(wires, b'{"parameters": {"headers": null}, %b}' % X)
     (asked,) = [each for each in sent(wires) if each.path.endswith("/ModelInfer")]
     assert b"headers" not in bytes(asked.body)
 
@@ -215,23 +220,23 @@ async def test_nested_parameters_beside_null_among_numbers_are_refused() -> None
     """The reader of null among numbers would change a null in a parameter, too."""
     wires = rest(config("backend: lab, translate: {nan: null}"), replying(NESTED_REPLY, headers=JSON))
     body = b'{"parameters": {"extra": {"b": 1}}, %b}' % X.replace(b'"data": [1]', b'"data": [null]')
-    reply = await wires.post("v2-rest", "/v2/models/m/infer", body)
+    reply = await post(wires, body)
     assert (reply.status, sent(wires)) == (400, [])
     assert "parameter 'extra' is an object or a list" in bytes(reply.body).decode()
 
 
 async def test_nested_parameters_of_a_reply_are_refused_by_name_for_other_clients() -> None:
     wires = rest(config(), replying(NESTED_REPLY, headers=JSON))
-    reply = await wires.send("v2-grpc", Message("", "/inference.GRPCInferenceService/ModelInfer", parts=(GRPC_ODD,)))
+    reply = await call(wires, GRPC_ODD)
     assert "parameter 'extra' is an object or a list, which only V2 REST carries" in str(reply)
 
 
 async def test_check_at_the_top_holds_for_routes_that_say_nothing() -> None:
     odd = ODD.replace(b"null", b"18446744073709551616")
     wires = rest(config(more="check: full"))
-    assert (await wires.post("v2-rest", "/v2/models/m/infer", odd)).status == 400
+    assert (await post(wires, odd)).status == 400
     wires = rest(config("backend: lab, check: none", more="check: full"))
-    assert (await wires.post("v2-rest", "/v2/models/m/infer", odd)).status == 200
+    assert (await post(wires, odd)).status == 200
 
 
 X = b'"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]'
@@ -247,7 +252,7 @@ ACTED_UPON: Mapping[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize(("body", "text"), ACTED_UPON.values(), ids=ACTED_UPON)
 async def test_a_body_that_the_gateway_acts_upon_is_read(body: bytes, text: str) -> None:
     wires = rest(config())
-    reply = await wires.post("v2-rest", "/v2/models/m/infer", body)
+    reply = await post(wires, body)
     assert (reply.status, sent(wires)) == (400, [])
     assert text in json.loads(bytes(reply.body))["error"]
 
@@ -256,39 +261,37 @@ async def test_the_requests_of_a_sequence_stay_at_one_endpoint() -> None:
     wires = rest(config(backend="flavor: triton, balance: round_robin"), replying(PLAIN_REPLY, headers=JSON))
     for _ in range(4):
         body = b'{"parameters": {"sequence_id": 9, "sequence_start": false}, %b}' % X
-        assert (await wires.post("v2-rest", "/v2/models/m/infer", body)).status == 200
+        assert (await post(wires, body)).status == 200
     assert all(b'"sequence_id":9' in bytes(each.body) for each in sent(wires))  # written anew
 
 
+OFFSET = field(4, field(1, "shared_memory_offset"))
 GRPC_READ = {
     "shared memory": field(1, "m") + field(5, field(1, "x") + field(4, field(1, "shared_memory_region"))),
-    "between raw contents": field(1, "m")
-    + field(7, b"1")
-    + field(4, field(1, "shared_memory_offset"))
-    + field(7, b"2"),
+    "between raw contents": field(1, "m") + field(7, b"1") + OFFSET + field(7, b"2"),
 }
 
 
 @pytest.mark.parametrize("body", GRPC_READ.values(), ids=GRPC_READ)
 async def test_a_message_that_the_gateway_acts_upon_is_read_over_grpc(body: bytes) -> None:
     wires = rest(config(protocol="v2-grpc"), replying(GRPC_ODD_REPLY, status=0))
-    reply = await wires.send("v2-grpc", Message(path=INFER, parts=(body,)))
+    reply = await call(wires, body)
     assert (reply.status, sent(wires)) == (3, [])
 
 
 async def test_a_word_within_raw_contents_is_data() -> None:
     body = field(1, "m") + tensor("x", "BYTES", 1) + field(7, b"\x0d\0\0\0shared_memory")
     wires = rest(config(protocol="v2-grpc"), replying(GRPC_ODD_REPLY, status=0))
-    assert (await wires.send("v2-grpc", Message(path=INFER, parts=(body,)))).status == 0
+    assert (await call(wires, body)).status == 0
     assert bytes(sent(wires)[0].body) == body
 
 
 async def test_of_two_names_the_last_is_routed_as_servers_read_it() -> None:
     text = config(protocol="v2-grpc").replace('model: "m*"', "model: m")
     wires = rest(text, replying(GRPC_ODD_REPLY, status=0))
-    forbidden = await wires.send("v2-grpc", Message(path=INFER, parts=(field(1, "m") + TYPED + field(1, "q"),)))
+    forbidden = await call(wires, field(1, "m") + TYPED + field(1, "q"))
     assert (forbidden.status, sent(wires)) == (5, [])
-    allowed = await wires.send("v2-grpc", Message(path=INFER, parts=(field(1, "q") + TYPED + field(1, "m"),)))
+    allowed = await call(wires, field(1, "q") + TYPED + field(1, "m"))
     assert (allowed.status, len(sent(wires))) == (0, 1)
 
 
@@ -305,14 +308,14 @@ async def test_an_error_goes_back_as_the_server_wrote_it() -> None:
     assert reply.headers.get("gateway-reason") == "invalid-input"
 
 
+TRACEBACK = b"Traceback (most recent call last):"
+
+
 @pytest.mark.parametrize(
     ("body", "media_type"),
     [
-        (
-            b'{"error": "Traceback (most recent call last):\\n File \\"/srv/m.py\\", line 1\\nValueError: no"}',
-            b"application/json",
-        ),
-        (b'{"error": "no", "trace": "Traceback (most recent call last): x"}', b"application/json"),
+        (b'{"error": "%b\\n File \\"/srv/m.py\\", line 1\\nValueError: no"}' % TRACEBACK, b"application/json"),
+        (b'{"error": "no", "trace": "%b x"}' % TRACEBACK, b"application/json"),
         (b"<html>no</html>", b"text/html"),
     ],
 )
@@ -325,20 +328,18 @@ async def test_an_error_that_shows_too_much_or_is_no_json_is_written_anew(body: 
 
 async def test_a_reply_of_another_media_type_is_read() -> None:
     wires = rest(config(), replying(PLAIN_REPLY))
-    reply = await wires.post("v2-rest", "/v2/models/m/infer", b"{%b}" % X)
+    reply = await post(wires, b"{%b}" % X)
     assert (reply.status, json.loads(bytes(reply.body))["outputs"][0]["data"]) == (200, [1.0])
     wires = rest(config(), replying(b"<html>", headers=((b"content-type", b"text/html"),)))
-    assert (await wires.post("v2-rest", "/v2/models/m/infer", b"{%b}" % X)).status == 502
+    assert (await post(wires, b"{%b}" % X)).status == 502
 
 
 async def test_a_message_for_two_kinds_of_servers_is_read_for_the_one_that_needs_it() -> None:
-    raw = BINARY_HEAD + b"\0\0\x80\x3f"
-    size = (b"inference-header-content-length", b"%d" % len(BINARY_HEAD))
     text = config("split: [{backend: lab, weight: 0}, {backend: other}], fallback: []").replace(
         'endpoints: ["other:1"], flavor: triton', 'endpoints: ["other:1"], flavor: mlserver'
     )
     wires = rest(text, replying(PLAIN_REPLY, headers=JSON))
-    assert (await wires.send("v2-rest", Message("POST", "/v2/models/m/infer", Headers([size]), (raw,)))).status == 200
+    assert (await wires.send("v2-rest", ASKED_IN_BINARY)).status == 200
     assert json.loads(bytes(wires.sent["other"][0].body))["inputs"][0]["data"] == [1.0]
 
 
@@ -347,9 +348,9 @@ async def test_a_translated_route_reads(protocol: str) -> None:
     """One side speaks the other wire form of V2."""
     wires = rest(config(protocol="v2-grpc" if protocol == "v2-rest" else "v2-rest"))
     if protocol == "v2-rest":
-        reply = await wires.post("v2-rest", "/v2/models/m/infer", ODD)
+        reply = await post(wires, ODD)
         assert reply.status == 400
     else:
-        reply = await wires.send("v2-grpc", Message(path=INFER, parts=(field(1, "m") + b"\xff",)))
+        reply = await call(wires, field(1, "m") + b"\xff")
         assert reply.status == 3
     assert sent(wires) == []

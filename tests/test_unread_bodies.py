@@ -9,6 +9,7 @@ import pytest
 
 from gateway.core.words import has_any, has_byte, has_word
 from tests.limits import GENEROUS
+from tests.paused_server import http, listening, read_message
 from tests.running_gateway import running_gateway
 
 LIMIT = 2**20
@@ -27,12 +28,10 @@ class Echo:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-                body = await reader.readexactly(size)
+            while True:
+                _, body = await read_message(reader)
                 self.bodies.append(body)
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % size)
-                writer.write(body)
+                writer.write(http(b"HTTP/1.1 200 OK\r\nContent-Type: application/json", body))
                 await writer.drain()
         except asyncio.IncompleteReadError:
             writer.close()
@@ -41,11 +40,11 @@ class Echo:
 @asynccontextmanager
 async def running() -> AsyncIterator[tuple[str, Echo]]:
     echo = Echo()
-    async with await asyncio.start_server(echo.serve, "127.0.0.1", 0, limit=2**16) as server:
-        host, port = server.sockets[0].getsockname()[:2]
-        text = CONFIG.format(address=f"{host}:{port}", limit=LIMIT)
-        async with running_gateway(text) as gateway:
-            yield f"http://{gateway.state.listeners['in'].address}/v2/models/m/infer", echo
+    async with (
+        listening(echo.serve) as port,
+        running_gateway(CONFIG.format(address=f"127.0.0.1:{port}", limit=LIMIT)) as gateway,
+    ):
+        yield f"http://{gateway.state.listeners['in'].address}/v2/models/m/infer", echo
 
 
 SIZES = [1, 2**14 - 1, 2**14, 2**16, 2**18, LIMIT]

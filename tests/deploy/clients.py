@@ -174,16 +174,13 @@ class Load:
         """Until every client got so many answers more, or one got none."""
         before = Counter(self.answers)
         clients = 2 * len(self.addresses)
-        await until(
-            lambda: (
-                bool(self.failures)
-                or (
-                    len(self.answers) == clients
-                    and all(self.answers[name] >= before[name] + count for name in self.answers)
-                )
-            ),
-            POLL,
-        )
+
+        def have_answers() -> bool:
+            return len(self.answers) == clients and all(
+                self.answers[name] >= before[name] + count for name in self.answers
+            )
+
+        await until(lambda: self.failures or have_answers(), POLL)
 
     async def end(self) -> None:
         """Every client sends its last request, and is answered."""

@@ -22,16 +22,21 @@ HEADER_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9!#$%&'*+\-.^_`|~]+$", "
 
 def closed(required: tuple[str, ...] = (), **properties: Schema) -> Schema:
     """A map of these fields and no others."""
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(required),
-        "properties": properties,
-    }
+    return {"type": "object", "additionalProperties": False, "required": list(required), "properties": properties}
 
 
 def several(items: Schema, most: int, least: int = 0) -> Schema:
     return {"type": "array", "items": items, "minItems": least, "maxItems": most}
+
+
+def kubernetes_object(api_version: str, kind: str, spec: Schema) -> Schema:
+    return closed(
+        ("apiVersion", "kind", "metadata", "spec"),
+        apiVersion={"const": api_version},
+        kind={"const": kind},
+        metadata={"type": "object", "required": ["name"]},
+        spec=spec,
+    )
 
 
 PARENT = closed(
@@ -95,13 +100,7 @@ def route(kind: str, rule: Schema, hostnames: Schema | None = None, required: tu
         rules=several(rule, 16, least=1),
         **({} if hostnames is None else {"hostnames": hostnames}),
     )
-    return closed(
-        ("apiVersion", "kind", "metadata", "spec"),
-        apiVersion={"const": "gateway.networking.k8s.io/v1"},
-        kind={"const": kind},
-        metadata={"type": "object", "required": ["name"]},
-        spec=spec,
-    )
+    return kubernetes_object("gateway.networking.k8s.io/v1", kind, spec)
 
 
 COMMON = ("RequestHeaderModifier", "ResponseHeaderModifier", "RequestMirror", "ExtensionRef")

@@ -3,7 +3,7 @@
 Written from the fields of KEDA's type ScaledObjectSpec and of its triggers. Fields that it does not have are refused.
 """
 
-from tests.deploy.gateway_api import closed
+from tests.deploy.gateway_api import closed, kubernetes_object
 
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 0}
@@ -17,12 +17,10 @@ _TRIGGER = closed(
     metricType={"enum": ["AverageValue", "Value"]},
 )
 SCHEMAS = {
-    "ScaledObject": closed(
-        ("apiVersion", "kind", "metadata", "spec"),
-        apiVersion={"const": "keda.sh/v1alpha1"},
-        kind={"const": "ScaledObject"},
-        metadata={"type": "object", "required": ["name"]},
-        spec=closed(
+    "ScaledObject": kubernetes_object(
+        "keda.sh/v1alpha1",
+        "ScaledObject",
+        closed(
             ("scaleTargetRef", "triggers"),
             scaleTargetRef=closed(("name",), name=_TEXT, apiVersion=_TEXT, kind=_TEXT, envSourceContainerName=_TEXT),
             pollingInterval=_COUNT,

@@ -4,7 +4,7 @@ Written from the reference at https://prometheus-operator.dev/docs/api-reference
 as far as the chart and its values use them. Fields that it does not have are refused.
 """
 
-from tests.deploy.gateway_api import Schema, closed
+from tests.deploy.gateway_api import Schema, closed, kubernetes_object
 
 DURATION = {
     "type": "string",
@@ -28,16 +28,7 @@ RELABELING = closed(
 )
 
 
-def _object(kind: str, spec: Schema) -> Schema:
-    return closed(
-        ("apiVersion", "kind", "metadata", "spec"),
-        apiVersion={"const": "monitoring.coreos.com/v1"},
-        kind={"const": kind},
-        metadata={"type": "object", "required": ["name"]},
-        spec=spec,
-    )
-
-
+API = "monitoring.coreos.com/v1"
 _KEY = closed(("key",), name=TEXT, key=TEXT, optional={"type": "boolean"})
 _SECRET_OR_CONFIG_MAP = closed(secret=_KEY, configMap=_KEY)
 _ENDPOINT = closed(
@@ -58,19 +49,15 @@ _ENDPOINT = closed(
     metricRelabelings={"type": "array", "items": RELABELING},
 )
 _RULE = closed(
-    ("expr",),
-    alert=TEXT,
-    expr={"type": ["string", "integer"]},
-    **{"for": DURATION},
-    labels=TEXTS,
-    annotations=TEXTS,
+    ("expr",), alert=TEXT, expr={"type": ["string", "integer"]}, **{"for": DURATION}, labels=TEXTS, annotations=TEXTS
 )
 _GROUP = closed(
     ("name",), name={"type": "string", "minLength": 1}, interval=DURATION, rules={"type": "array", "items": _RULE}
 )
 
 SCHEMAS: dict[str, Schema] = {
-    "ServiceMonitor": _object(
+    "ServiceMonitor": kubernetes_object(
+        API,
         "ServiceMonitor",
         closed(
             ("endpoints", "selector"),
@@ -78,5 +65,5 @@ SCHEMAS: dict[str, Schema] = {
             endpoints={"type": "array", "items": _ENDPOINT},
         ),
     ),
-    "PrometheusRule": _object("PrometheusRule", closed(groups={"type": "array", "items": _GROUP})),
+    "PrometheusRule": kubernetes_object(API, "PrometheusRule", closed(groups={"type": "array", "items": _GROUP})),
 }

@@ -10,6 +10,9 @@ from typing import Any
 import helm_python
 import yaml
 
+from gateway.cli.options import catalog
+from gateway.config import Config, loads
+
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "modelglot"
 EXAMPLES = ROOT / "deploy" / "examples"
@@ -83,6 +86,11 @@ class Release:
         (volume,) = [each["configMap"] for each in self.pod["volumes"] if each["name"] == "config"]
         (item,) = volume["items"]
         return str(self.one("ConfigMap", volume["name"])["data"][item["key"]])
+
+    @property
+    def config(self) -> Config:
+        """The configuration as the gateway reads it."""
+        return loads(self.configuration, "gateway.yaml", catalog(), {})
 
 
 class _EachKeyOnce(yaml.CSafeLoader):

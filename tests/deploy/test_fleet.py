@@ -1,13 +1,11 @@
 """The chart's example of a fleet: what the gateway is told fits the Tritons beside it."""
 
-from gateway.cli.options import catalog
-from gateway.config import loads
 from tests.deploy.rendered import rendered
 
 
 def test_every_pod_of_the_tritons_is_an_endpoint_that_loads_models_when_it_is_told() -> None:
     release = rendered("fleet-values")
-    backend = loads(release.configuration, "gateway.yaml", catalog(), {}).backends["tritons"]
+    backend = release.config.backends["tritons"]
     service, tritons = release.one("Service", "tritons"), release.one("StatefulSet")
     (endpoint,), (port,) = backend.endpoints, service["spec"]["ports"]
     assert endpoint.address == f"{service['metadata']['name']}:{port['port']}"
@@ -26,7 +24,7 @@ def test_every_pod_of_the_tritons_is_an_endpoint_that_loads_models_when_it_is_to
 def test_a_triton_that_could_not_load_a_model_stays_in_the_fleet() -> None:
     """After that it is live and not ready, for kubelet and for the gateway."""
     release = rendered("fleet-values")
-    backend = loads(release.configuration, "gateway.yaml", catalog(), {}).backends["tritons"]
+    backend = release.config.backends["tritons"]
     (container,) = release.one("StatefulSet")["spec"]["template"]["spec"]["containers"]
     assert container["readinessProbe"]["httpGet"]["path"] == "/v2/health/live"
     assert backend.health is not None

@@ -4,9 +4,7 @@ import helm_python
 import pytest
 
 from gateway.admin.scaler import trigger
-from gateway.cli.options import catalog
-from gateway.config import loads
-from tests.deploy.rendered import FILES, NAMESPACE, render, rendered
+from tests.deploy.rendered import NAMESPACE, render, rendered
 
 CONFIG = "config: {scaler: {bind: 'BIND', open: true}}\nkeda: {enabled: true}\n"
 
@@ -14,7 +12,7 @@ CONFIG = "config: {scaler: {bind: 'BIND', open: true}}\nkeda: {enabled: true}\n"
 def test_the_trigger_asks_the_scaler_s_service_for_a_backend_of_the_configuration() -> None:
     release = rendered("keda-values")
     scaled, service = release.one("ScaledObject"), release.one_of("Service", "scaler")
-    read = loads(release.configuration, "gateway.yaml", catalog(), {})
+    read = release.config
     (wanted,) = scaled["spec"]["triggers"]
     assert read.scaler is not None
     address = f"{service['metadata']['name']}.{NAMESPACE}.svc:{read.scaler.bind.port}"
@@ -44,7 +42,3 @@ def test_only_keda_s_operator_reaches_the_scaler() -> None:
 def test_what_cannot_work_is_refused(values: str, text: str) -> None:
     with pytest.raises(helm_python.HelmError, match=text):
         render(values)
-
-
-def test_the_file_that_is_rendered_is_there() -> None:
-    assert "keda-values" in FILES

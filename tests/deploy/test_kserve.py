@@ -29,8 +29,6 @@ KUBERNETES = ("1.30", "1.33", "1.37")
 """An old version, one in between, and the newest that there are schemas of."""
 IMAGE = stages(ROOT / "deploy/Dockerfile")[-1]
 
-POD_FIELDS = ("containers", "volumes")
-
 Document = dict[str, Any]
 
 
@@ -48,13 +46,13 @@ OF_KUBERNETES = {name: each for name, each in FILES.items() if each["kind"] not 
 CONFIGS = [name for name, each in FILES.items() if each["kind"] == "ConfigMap"]
 
 
-def pod_fields(document: Document) -> Document:
-    """The part of one of KServe's objects that becomes a pod."""
-    spec = document["spec"] if document["kind"] == "ServingRuntime" else document["spec"]["predictor"]
-    return {name: spec[name] for name in POD_FIELDS if name in spec}
-
-
-PODS = {name: pod_fields(each) for name, each in OF_KSERVE.items() if pod_fields(each)}
+SPECS = {
+    name: each["spec"] if each["kind"] == "ServingRuntime" else each["spec"]["predictor"]
+    for name, each in OF_KSERVE.items()
+}
+PODS = {name: {key: spec[key] for key in ("containers", "volumes") if key in spec} for name, spec in SPECS.items()}
+PODS = {name: pod for name, pod in PODS.items() if pod}
+"""The part of each of KServe's objects that becomes a pod."""
 PAIRS = [name for name in PODS if name.startswith("sidecar/")]
 """Files in which the two containers of the pod stand."""
 
@@ -156,28 +154,31 @@ def test_the_model_is_one_for_the_runtime() -> None:
     runtime, service = OF_KSERVE["sidecar/servingruntime.yaml"], OF_KSERVE["sidecar/inferenceservice.yaml"]
     model = service["spec"]["predictor"]["model"]
     assert model["runtime"] == runtime["metadata"]["name"]
-    assert model["modelFormat"] in [
-        {"name": each["name"], "version": each["version"]} for each in runtime["spec"]["supportedModelFormats"]
-    ]
+    formats = runtime["spec"]["supportedModelFormats"]
+    assert model["modelFormat"] in [{"name": each["name"], "version": each["version"]} for each in formats]
     assert model["protocolVersion"] in runtime["spec"]["protocolVersions"]
     assert "storageUri" in model, "without it KServe adds the agent of multi-model servers"
 
 
-def gateway_pods() -> Iterator[tuple[str, Document]]:
-    """Every pod with the gateway in it: the file, and the pod's spec."""
-    for name in PAIRS:
-        yield name, PODS[name]
-    yield "front/deployment.yaml", FILES["front/deployment.yaml"]["spec"]["template"]["spec"]
+GATEWAY_PODS = {name: PODS[name] for name in PAIRS}
+GATEWAY_PODS["front/deployment.yaml"] = FILES["front/deployment.yaml"]["spec"]["template"]["spec"]
+"""The specs of the pods with the gateway in them, by file."""
 
 
-@pytest.mark.parametrize(("name", "pod"), list(gateway_pods()))
-def test_the_gateway_s_container_is_the_image_s(name: str, pod: Document) -> None:
+def box_and_config(name: str) -> tuple[Document, Document]:
+    """The gateway's container in such a pod, and the ConfigMap with its configuration."""
+    [box] = [each for each in GATEWAY_PODS[name]["containers"] if each["image"] == "modelglot"]
+    [config] = [FILES[each] for each in CONFIGS if each.startswith(name.partition("/")[0])]
+    return box, config
+
+
+@pytest.mark.parametrize("name", GATEWAY_PODS)
+def test_the_gateway_s_container_is_the_image_s(name: str) -> None:
     """Its arguments are the image's own, its configuration lies where they say, it has no rights."""
-    [box] = [each for each in pod["containers"] if each["image"] == "modelglot"]
+    pod, (box, config) = GATEWAY_PODS[name], box_and_config(name)
     assert box["args"] == IMAGE.words("CMD")
     [mount], [volume] = box["volumeMounts"], pod["volumes"]
     assert mount["name"] == volume["name"]
-    [config] = [FILES[each] for each in CONFIGS if each.startswith(name.partition("/")[0])]
     assert config["metadata"]["name"] == volume["configMap"]["name"]
     assert box["args"][-1] in {f"{mount['mountPath']}/{key}" for key in config["data"]}
     rights = pod.get("securityContext", {}) | box["securityContext"]
@@ -186,10 +187,9 @@ def test_the_gateway_s_container_is_the_image_s(name: str, pod: Document) -> Non
     assert (rights["allowPrivilegeEscalation"], rights["capabilities"]) == (False, {"drop": ["ALL"]})
 
 
-@pytest.mark.parametrize(("name", "pod"), list(gateway_pods()))
-def test_every_port_is_one_that_the_configuration_listens_on(name: str, pod: Document) -> None:
-    [box] = [each for each in pod["containers"] if each["image"] == "modelglot"]
-    [config] = [FILES[each] for each in CONFIGS if each.startswith(name.partition("/")[0])]
+@pytest.mark.parametrize("name", GATEWAY_PODS)
+def test_every_port_is_one_that_the_configuration_listens_on(name: str) -> None:
+    box, config = box_and_config(name)
     settings = yaml.safe_load(config["data"]["gateway.yaml"])
     listened = {int(each["bind"].rpartition(":")[2]) for each in settings["listeners"]}
     health = int(settings["health"]["bind"].rpartition(":")[2])
@@ -245,11 +245,8 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-Server = Callable[[Path, int], Callable[[], object]]
-"""Starts a model server in a folder and at a port; what it returns stops it."""
-
-
 def reference(folder: Path, port: int) -> Callable[[], object]:
+    """Start a model server. What is returned stops it."""
     arguments = ["reference", "--protocol", "umbridge", "--bind", f"127.0.0.1:{port}", "--model", "posterior"]
     return started(arguments, folder, sys.executable).stop
 
@@ -258,18 +255,17 @@ def real(folder: Path, port: int) -> Callable[[], object]:
     return start_umbridge(folder, port).stop
 
 
-@pytest.fixture(
-    scope="module", params=[reference, pytest.param(real, marks=pytest.mark.real)], ids=["reference", "umbridge"]
-)
-def server(request: pytest.FixtureRequest) -> Server:
-    found: Server = request.param
-    return found
+STARTED = [
+    pytest.param((name, server), marks=[pytest.mark.real] if server is real else [], id=f"{server.__name__}-{name}")
+    for server in (reference, real)
+    for name in PAIRS
+]
 
 
-@pytest.fixture(scope="module", params=PAIRS)
-def pod(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
+@pytest.fixture(scope="module", params=STARTED)
+def pod(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
     """The two containers: a server of UM-Bridge for the legacy one, the gateway with the manifest's own arguments."""
-    name = request.param
+    name, server = request.param
     ports, folder = Ports(), tmp_path_factory.mktemp("pod")
     pod = Pod(name, ports)
     box = container(PODS[name], "transformer-container")

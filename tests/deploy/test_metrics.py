@@ -5,7 +5,7 @@ import json
 import yaml
 
 from deploy.helm.document import COPIES
-from tests.deploy.rendered import Release, render, rendered
+from tests.deploy.rendered import render, rendered
 
 ALL = """
 metrics:
@@ -14,11 +14,6 @@ metrics:
   dashboard: {enabled: true}
 """
 DASHBOARD, RULES = COPIES
-
-
-def labels_of(release: Release) -> dict[str, str]:
-    found: dict[str, str] = release.deployment["spec"]["template"]["metadata"]["labels"]
-    return found
 
 
 def test_nothing_is_there_by_default() -> None:
@@ -36,7 +31,7 @@ def test_prometheus_is_led_to_the_health_port_of_every_pod() -> None:
     assert (endpoint["path"], endpoint["interval"]) == ("/metrics", "15s")
     wanted = monitor["spec"]["selector"]["matchLabels"]
     (service,) = [each for each in release.all("Service") if wanted.items() <= each["metadata"]["labels"].items()]
-    assert service["spec"]["selector"].items() <= labels_of(release).items()
+    assert service["spec"]["selector"].items() <= release.deployment["spec"]["template"]["metadata"]["labels"].items()
     (port,) = service["spec"]["ports"]
     assert port["name"] == endpoint["port"]
     targets = {each["name"]: each["containerPort"] for each in release.container["ports"]}
@@ -118,14 +113,11 @@ def test_a_health_port_with_tls_is_scraped_over_it_and_its_certificate_is_checke
 
 def test_secrets_that_exist_and_ones_own_checks_are_used() -> None:
     existing = endpoint_of(TLS % "" + "tls: {existingSecret: own}")["tlsConfig"]
-    assert existing == {
-        "serverName": "models-modelglot.inference.svc",
-        "ca": {"secret": {"name": "own", "key": "ca.crt"}},
-    }
+    ca = {"secret": {"name": "own", "key": "ca.crt"}}
+    assert existing == {"serverName": "models-modelglot.inference.svc", "ca": ca}
     own = endpoint_of(TLS % ", tlsConfig: {insecureSkipVerify: true}" + "tls: {existingSecret: own}")
     assert own["tlsConfig"] == {"insecureSkipVerify": True}
     assert own["scheme"] == "https"
-    config_map = (
-        "existingConfigMap: {name: own, listeners: [{name: http, port: 1, protocols: [v2-rest]}], healthTls: true}"
-    )
+    listeners = "[{name: http, port: 1, protocols: [v2-rest]}]"
+    config_map = f"existingConfigMap: {{name: own, listeners: {listeners}, healthTls: true}}"
     assert endpoint_of(f"{config_map}\nmetrics: {{serviceMonitor: {{enabled: true}}}}")["scheme"] == "https"

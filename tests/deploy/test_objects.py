@@ -27,12 +27,7 @@ from tests.deploy.rendered import CHART, FILES, NAMESPACE, ROOT, Object, Release
 utils.schema_contents = cache(utils.schema_contents)  # it reads two megabytes for each object
 VERSIONS = all_versions()
 SCHEMAS = gateway_api.SCHEMAS | prometheus_operator.SCHEMAS | keda.SCHEMAS
-TESTED = {
-    VERSIONS[0]: "oldest",
-    VERSIONS[len(VERSIONS) // 2]: "between",
-    VERSIONS[-2]: "current",
-    VERSIONS[-1]: "newest",
-}
+TESTED = dict.fromkeys((VERSIONS[0], VERSIONS[len(VERSIONS) // 2], *VERSIONS[-2:]))  # of few, some are the same
 
 each_file = pytest.mark.parametrize("name", FILES)
 
@@ -94,22 +89,9 @@ def test_a_misspelt_field_would_be_seen() -> None:
 
 
 def test_everything_is_on_in_one_of_the_files() -> None:
-    kinds = {each["kind"] for each in rendered("all-values").objects}
-    assert kinds == {
-        "ConfigMap",
-        "Deployment",
-        "GRPCRoute",
-        "HTTPRoute",
-        "HorizontalPodAutoscaler",
-        "Ingress",
-        "NetworkPolicy",
-        "Pod",
-        "PodDisruptionBudget",
-        "PrometheusRule",
-        "Service",
-        "ServiceAccount",
-        "ServiceMonitor",
-        "TCPRoute",
+    assert {each["kind"] for each in rendered("all-values").objects} == {
+        *("ConfigMap", "Deployment", "GRPCRoute", "HTTPRoute", "HorizontalPodAutoscaler", "Ingress", "NetworkPolicy"),
+        *("Pod", "PodDisruptionBudget", "PrometheusRule", "Service", "ServiceAccount", "ServiceMonitor", "TCPRoute"),
         "TLSRoute",
     }
 
@@ -117,24 +99,17 @@ def test_everything_is_on_in_one_of_the_files() -> None:
 def config(release: Release) -> Config:
     """The configuration as `gateway check` reads it, in the environment of the pod."""
     annotations = release.deployment["spec"]["template"]["metadata"]["annotations"]
-    return loads(release.configuration, "gateway.yaml", catalog(), environment(release.container, annotations))
-
-
-def environment(container: Object, annotations: dict[str, str]) -> dict[str, str]:
-    """The environment that a container gets; of what is not written there, annotations of the pod alone."""
-    found = {}
-    for each in container.get("env", []):
+    environment = {}
+    for each in release.container.get("env", []):
         path = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
-        found[each["name"]] = (
-            annotations[path.split("'")[1]] if path.startswith("metadata.annotations") else each["value"]
-        )
-    return found
+        is_annotation = path.startswith("metadata.annotations")
+        environment[each["name"]] = annotations[path.split("'")[1]] if is_annotation else each["value"]
+    return loads(release.configuration, "gateway.yaml", catalog(), environment)
 
 
 @each_file
 def test_the_gateway_takes_its_configuration(release: Release) -> None:
-    read = config(release)
-    assert read.health
+    assert config(release).health
 
 
 def tcp(address: Address) -> bool:
@@ -159,11 +134,8 @@ def test_ports_are_those_that_the_configuration_listens_on(release: Release) -> 
 @each_file
 def test_every_port_says_what_it_carries(release: Release) -> None:
     protocols = registry.protocols()
-    expected = [
-        app_protocol({protocols[name].transport for name in each.protocols})
-        for each in config(release).listeners
-        if tcp(each.bind)
-    ]
+    listeners = [each for each in config(release).listeners if tcp(each.bind)]
+    expected = [app_protocol({protocols[name].transport for name in each.protocols}) for each in listeners]
     assert [each.get("appProtocol") for each in release.service["spec"]["ports"]] == expected
 
 
@@ -188,16 +160,20 @@ def templates(release: Release) -> Iterator[Object]:
 @each_file
 def test_selectors_mean_the_right_pods_and_no_others(release: Release) -> None:
     pods = [each["metadata"]["labels"] for each in templates(release)]
+
+    def selected(selector: dict[str, Any]) -> list[dict[str, str]]:
+        return [pod for pod in pods if selects(selector, pod)]
+
     for each in (*release.all("Deployment"), *release.all("StatefulSet")):
         labels = each["spec"]["template"]["metadata"]["labels"]
-        assert [pod for pod in pods if selects(each["spec"]["selector"]["matchLabels"], pod)] == [labels]
+        assert selected(each["spec"]["selector"]["matchLabels"]) == [labels]
     for each in release.all("Service"):
-        assert sum(selects(each["spec"]["selector"], pod) for pod in pods) == 1
+        assert len(selected(each["spec"]["selector"])) == 1
     own = release.deployment["spec"]["template"]["metadata"]["labels"]
     for each in release.all("PodDisruptionBudget"):
-        assert [pod for pod in pods if selects(each["spec"]["selector"]["matchLabels"], pod)] == [own]
+        assert selected(each["spec"]["selector"]["matchLabels"]) == [own]
     for each in release.all("NetworkPolicy"):
-        assert [pod for pod in pods if selects(each["spec"]["podSelector"]["matchLabels"], pod)] == [own]
+        assert selected(each["spec"]["podSelector"]["matchLabels"]) == [own]
     for spread in release.pod["topologySpreadConstraints"]:
         assert selects(spread["labelSelector"]["matchLabels"], own)
 
@@ -205,9 +181,8 @@ def test_selectors_mean_the_right_pods_and_no_others(release: Release) -> None:
 @each_file
 def test_a_selector_does_not_change_with_the_version(release: Release) -> None:
     """Kubernetes refuses an upgrade that changes the selector of a Deployment."""
-    assert not {"helm.sh/chart", "app.kubernetes.io/version"} & set(
-        release.deployment["spec"]["selector"]["matchLabels"]
-    )
+    selector = release.deployment["spec"]["selector"]["matchLabels"]
+    assert not {"helm.sh/chart", "app.kubernetes.io/version"} & set(selector)
 
 
 @each_file
@@ -312,9 +287,8 @@ def test_labels_and_annotations_of_the_service_and_of_the_ingress_are_theirs_alo
     for key, owner in (("lb", release.service), ("dns", release.one("Ingress"))):
         having = [each for each in release.objects if key in each["metadata"]["labels"]]
         assert having == [owner]
-    assert [each for each in release.objects if "lb/kind" in each["metadata"].get("annotations", {})] == [
-        release.service
-    ]
+    annotated = [each for each in release.objects if "lb/kind" in each["metadata"].get("annotations", {})]
+    assert annotated == [release.service]
 
 
 def test_constraints_select_the_pods_of_the_gateway_unless_they_select_others() -> None:
@@ -410,10 +384,9 @@ def test_tcp_protocols_have_routes_of_the_gateway_api() -> None:
         assert route["metadata"]["name"] == f"models-{listener}"
         assert route["spec"]["rules"] == [{"backendRefs": [{"name": "models", "port": ports[listener]}]}]
     assert release.one("TLSRoute")["spec"]["hostnames"] == ["models.example.com"]
-    older = render(
-        "tcpRoutes: [{listener: http, apiVersion: gateway.networking.k8s.io/v1alpha2, parentRefs: [{name: a}]}]"
-    )
-    assert older.one("TCPRoute")["apiVersion"] == "gateway.networking.k8s.io/v1alpha2"
+    version = "gateway.networking.k8s.io/v1alpha2"
+    older = render(f"tcpRoutes: [{{listener: http, apiVersion: {version}, parentRefs: [{{name: a}}]}}]")
+    assert older.one("TCPRoute")["apiVersion"] == version
 
 
 @each_file
@@ -426,9 +399,8 @@ def test_replicas_are_counted_by_one_of_two(release: Release) -> None:
         assert (target["kind"], target["name"]) == ("Deployment", release.deployment["metadata"]["name"])
         assert target["apiVersion"] == release.deployment["apiVersion"]
         resources = [metric["resource"]["name"] for metric in each["spec"]["metrics"] if metric["type"] == "Resource"]
-        assert set(resources) <= set(release.container["resources"]["requests"]), (
-            "a share of a request that is not made"
-        )
+        requests = set(release.container["resources"]["requests"])
+        assert set(resources) <= requests, "a share of a request that is not made"
 
 
 LIVE = "{spec: {replicas: 5}}"
@@ -580,23 +552,17 @@ config:
 """
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        ("collector.tracing", 4318),
-        ("detector.drift", 8090),
-        ("login.example.com", 443),
-        ("keys.identity.svc", 8180),
-        ("cache.stores", 6380),
-        ("limits", 6379),
-    ],
-)
-def test_the_network_policy_lets_through_collectors_the_issuers_and_redis(place: Place) -> None:
+PLACES = {"collector.tracing": 4318, "detector.drift": 8090, "login.example.com": 443}
+PLACES |= {"keys.identity.svc": 8180, "cache.stores": 6380, "limits": 6379}
+
+
+@pytest.mark.parametrize(("host", "port"), PLACES.items(), ids=PLACES)
+def test_the_network_policy_lets_through_collectors_the_issuers_and_redis(host: str, port: int) -> None:
     _, *rules = render(OTHERS).one("NetworkPolicy")["spec"]["egress"]
     with_ports = [each for each in rules if "port" in each["ports"][0]]
-    assert len(with_ports) == 6
-    assert any(allows(rule, place) for rule in with_ports)
-    assert not any(allows(rule, (place[0], place[1] + 1)) for rule in with_ports)
+    assert len(with_ports) == len(PLACES)
+    assert any(allows(rule, (host, port)) for rule in with_ports)
+    assert not any(allows(rule, (host, port + 1)) for rule in with_ports)
 
 
 def test_the_network_policy_lets_through_the_pods_that_srv_records_name() -> None:

@@ -22,9 +22,8 @@ test:
 
 
 def secured(more: str = "", client: str = "") -> Release:
-    return render(
-        f"{CONFIG.format(tls=TLS % client)}{more}\ntls: {{existingSecret: own}}\nkeys: {{existingSecret: keys}}"
-    )
+    secrets = "tls: {existingSecret: own}\nkeys: {existingSecret: keys}"
+    return render(f"{CONFIG.format(tls=TLS % client)}{more}\n{secrets}")
 
 
 def calls(release: Release) -> dict[str, str]:
@@ -85,10 +84,8 @@ def test_the_notes_say_that_helm_test_needs_a_key() -> None:
 def test_the_notes_show_calls_over_tls_with_the_key() -> None:
     notes = secured().notes
     host = f"models-modelglot.{NAMESPACE}.svc"
-    assert (
-        f'curl -H "Authorization: Bearer $KEY" --cacert ca.crt --resolve {host}:8443:127.0.0.1 '
-        f"https://{host}:8443/v2/models/double"
-    ) in notes
+    options = f'-H "Authorization: Bearer $KEY" --cacert ca.crt --resolve {host}:8443:127.0.0.1'
+    assert f"curl {options} https://{host}:8443/v2/models/double" in notes
     assert f"grpcurl -cacert ca.crt -authority {host} -d" in notes
     assert "http://" not in notes
     assert "get secret own" in notes

@@ -45,9 +45,8 @@ def test_certificates_of_a_volume_of_ones_own_may_be_where_those_of_the_secret_a
 @pytest.mark.parametrize("probe", ["startupProbe", "readinessProbe", "livenessProbe"])
 def test_probes_use_tls_where_the_health_port_has_it(probe: str) -> None:
     assert render(OWN).container[probe]["httpGet"]["scheme"] == "HTTPS"
-    existing = (
-        "existingConfigMap: {name: own, listeners: [{name: http, port: 1, protocols: [v2-rest]}], healthTls: true}"
-    )
+    listeners = "[{name: http, port: 1, protocols: [v2-rest]}]"
+    existing = f"existingConfigMap: {{name: own, listeners: {listeners}, healthTls: true}}"
     assert render(existing).container[probe]["httpGet"]["scheme"] == "HTTPS"
 
 

@@ -11,60 +11,33 @@ from tests.documents.pages import ROOT
 from tests.test_layering import ROOMS, STRANGERS
 
 TERMS: dict[str, tuple[str, ...]] = {
-    "attempt": (
-        "gateway.core.requests.Tries",
-        "gateway.routing.endpoint.Attempt",
-    ),
+    "attempt": ("gateway.core.requests.Tries", "gateway.routing.endpoint.Attempt"),
     "backend": ("gateway.routing.backend.Backend",),
-    "batch, row": (
-        "gateway.core.protocol.Rows",
-        "gateway.bridge.rows",
-    ),
+    "batch, row": ("gateway.core.protocol.Rows", "gateway.bridge.rows"),
     "branch": ("gateway.routing.branches.Branch",),
     "bridge": ("gateway.bridge.bridge.Bridge",),
     "capture": ("gateway.core.globs.ModelRenaming",),
-    "cassette": (
-        "gateway.tools.cassettes.files.CassetteFile",
-        "gateway.tools.cassettes.entries",
-    ),
+    "cassette": ("gateway.tools.cassettes.files.CassetteFile", "gateway.tools.cassettes.entries"),
     "compatibility matrix": ("tests.contract.matrix",),
     "derivative model": ("gateway.bridge.derivatives",),
     "drain of a gateway": ("gateway.cli.stopping",),
-    "drain of an endpoint": (
-        "gateway.routing.endpoint.Drain",
-        "gateway.assembly.discovery.EndpointCloser",
-    ),
+    "drain of an endpoint": ("gateway.routing.endpoint.Drain", "gateway.assembly.discovery.EndpointCloser"),
     "dynamic batching": ("gateway.policies.gather",),
     "emulated server": ("gateway.core.protocol.Protocol.emulated_servers",),
     "endpoint": ("gateway.routing.endpoint.Endpoint",),
     "engine": ("gateway.servers.engine.Engine",),
     "explanation": ("gateway.assembly.explain.request.Explanation",),
-    "extension": (
-        "gateway.bridge.extensions",
-        "gateway.routing.extensions",
-    ),
+    "extension": ("gateway.bridge.extensions", "gateway.routing.extensions"),
     "fallback": ("gateway.routing.branches.Branches",),
     "fitting": ("gateway.bridge.fitting.Fitting",),
-    "form, JSON mapping": (
-        "gateway.protocols.json.form.Form",
-        "gateway.assembly.forms",
-    ),
-    "framing": (
-        "gateway.core.protocol.Framing",
-        "gateway.core.protocol.StreamFraming",
-    ),
-    "graph": (
-        "gateway.bridge.graphs.graph.Graph",
-        "gateway.bridge.graphs.model.GraphModel",
-    ),
+    "form, JSON mapping": ("gateway.protocols.json.form.Form", "gateway.assembly.forms"),
+    "framing": ("gateway.core.protocol.Framing", "gateway.core.protocol.StreamFraming"),
+    "graph": ("gateway.bridge.graphs.graph.Graph", "gateway.bridge.graphs.model.GraphModel"),
     "graph evaluation": (
         "gateway.bridge.graphs.evaluation.GraphEvaluation",
         "gateway.bridge.graphs.chain_rule.ChainRule",
     ),
-    "handler": (
-        "gateway.core.transport.Handler",
-        "gateway.core.transport.StreamHandler",
-    ),
+    "handler": ("gateway.core.transport.Handler", "gateway.core.transport.StreamHandler"),
     "listener authentication": ("gateway.assembly.authentication.ListenerAuthentication",),
     "load coordinator": ("gateway.routing.placement.agreement.LoadCoordinator",),
     "loader": ("gateway.routing.placement.loading.Loader",),
@@ -72,15 +45,9 @@ TERMS: dict[str, tuple[str, ...]] = {
     "passthrough": ("gateway.core.protocol.HttpBinding.passthrough",),
     "payload": ("gateway.core.requests.Translate.payload",),
     "peer": ("tests.peers",),
-    "placement": (
-        "gateway.routing.placement.table.Placement",
-        "gateway.routing.placement.table.Placements",
-    ),
+    "placement": ("gateway.routing.placement.table.Placement", "gateway.routing.placement.table.Placements"),
     "point": ("gateway.core.protocol.Wire.points",),
-    "protocol, codec": (
-        "gateway.core.protocol.Protocol",
-        "gateway.protocols",
-    ),
+    "protocol, codec": ("gateway.core.protocol.Protocol", "gateway.protocols"),
     "reason": ("gateway.core.errors.Reason",),
     "record": ("gateway.core.record.Record",),
     "replica": ("gateway.routing.placement.table.ReplicaState.HELD",),
@@ -89,10 +56,7 @@ TERMS: dict[str, tuple[str, ...]] = {
     "safe": ("gateway.policies.context.PolicyContext",),
     "sample server": ("gateway.reference",),
     "sequence": ("gateway.routing.sequences.Sequences",),
-    "server capacity": (
-        "gateway.routing.placement.plan.Capacity",
-        "gateway.routing.placement.plan.ServerCapacities",
-    ),
+    "server capacity": ("gateway.routing.placement.plan.Capacity", "gateway.routing.placement.plan.ServerCapacities"),
     "server inventory": (
         "gateway.routing.placement.table.ServerInventory",
         "gateway.routing.placement.inventory.InventoryRefresher",
@@ -101,10 +65,7 @@ TERMS: dict[str, tuple[str, ...]] = {
     "signature": ("gateway.core.models.Signature",),
     "slot": ("gateway.routing.endpoint.Endpoint",),
     "started servers": ("gateway.servers.fleet.StartedServers",),
-    "step of a graph": (
-        "gateway.bridge.graphs.graph.GraphStep",
-        "gateway.bridge.graphs.calls.StepCalls",
-    ),
+    "step of a graph": ("gateway.bridge.graphs.graph.GraphStep", "gateway.bridge.graphs.calls.StepCalls"),
     "target": ("gateway.core.protocol.Target",),
     "traits": ("gateway.core.protocol.Traits",),
     "transport binding": ("gateway.core.protocol.TransportBinding",),

@@ -38,13 +38,8 @@ class Line:
 
 def lines_not_run() -> list[Line]:
     """Return the block lines without `$ ` that start with a known program, and the commands in running text."""
-    return [*_lines_of_blocks(), *_lines_in_text()]
-
-
-def _lines_of_blocks() -> Iterator[Line]:
-    for block in blocks():
-        if block.language in ("", "bash") and not block.text.startswith("$ "):
-            yield from _lines_of(block)
+    scripts = (each for each in blocks() if each.language in ("", "bash") and not each.text.startswith("$ "))
+    return [*(line for block in scripts for line in _lines_of(block)), *_lines_in_text()]
 
 
 def _lines_of(block: Block) -> Iterator[Line]:

@@ -76,9 +76,8 @@ def _overview(root: Any) -> Iterator[str]:
     yield from ("| command | |", "| --- | --- |")
     for name in root.list_commands(None):
         command = root.get_command(None, name)
-        section = (
-            f"gateway {name} {next(iter(command.commands))}" if hasattr(command, "commands") else f"gateway {name}"
-        )
+        first = f" {next(iter(command.commands))}" if hasattr(command, "commands") else ""
+        section = f"gateway {name}{first}"
         yield f"| [`gateway {name}`](#{slugify(section)}) | {_cell(command.get_short_help_str(limit=200))} |"
     yield ""
 
@@ -205,9 +204,8 @@ def _http_answers() -> str:
 def _resets() -> str:
     rows = [(f"`{error_name(code)}`", RESETS[code]) for code in sorted(RESETS)]
     lines = ["| code | gRPC | reason |", "| --- | --- | --- |"]
-    lines += [
-        f"| {name} | `{each.status.name}` | `{each.value}` |" for name, each in [*rows, ("any other", OTHER_RESET)]
-    ]
+    rows.append(("any other", OTHER_RESET))
+    lines += [f"| {name} | `{each.status.name}` | `{each.value}` |" for name, each in rows]
     return "\n".join(lines) + "\n"
 
 
@@ -244,9 +242,8 @@ PAGES_OF_PHRASES = {
 
 def reasons() -> str:
     """Return the table of reasons in the runbook, from the explanations that the console shows."""
-    rows = (
-        f"| `{reason.value}` | {text.meaning} | {_linked(text.look_at)} |\n" for reason, text in EXPLANATIONS.items()
-    )
+    explained = EXPLANATIONS.items()
+    rows = (f"| `{reason.value}` | {text.meaning} | {_linked(text.look_at)} |\n" for reason, text in explained)
     return "| reason | meaning | what to do |\n|---|---|---|\n" + "".join(rows)
 
 
@@ -258,12 +255,9 @@ def _linked(text: str) -> str:
 
 def client_errors() -> str:
     """Return the table of errors in the client's page, from the docstrings of the error classes."""
-    classes = [
-        each for each in vars(client).values() if isinstance(each, type) and issubclass(each, client.ClientError)
-    ]
-    rows = (
-        f"| `{each.__name__}` | {_cell(each.__doc__ or '')} |\n" for each in classes if each is not client.ClientError
-    )
+    public = [each for each in vars(client).values() if isinstance(each, type)]
+    classes = [each for each in public if issubclass(each, client.ClientError) and each is not client.ClientError]
+    rows = (f"| `{each.__name__}` | {_cell(each.__doc__ or '')} |\n" for each in classes)
     return "| class | meaning |\n|---|---|\n" + "".join(rows)
 
 

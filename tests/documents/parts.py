@@ -10,8 +10,6 @@ ROUTE_KEYS = {"split", "sticky", "fallback", "translate", "rewrite"}
 SPLIT = [{"backend": "one", "weight": 1}, {"backend": "other", "weight": 1}]
 LISTENER = {"name": "listener", "bind": "127.0.0.1:8080", "protocols": ["v2-rest"]}
 BACKEND = {"protocol": "v2-rest", "endpoints": ["127.0.0.1:8000"]}
-
-
 _ABSENT = ("no such file or directory; check the path and its permissions", "is not a file")
 
 
@@ -34,13 +32,11 @@ def completed(part: Any) -> dict[str, Any]:
     whole = {"listeners": [LISTENER], **part}
     if "auth" not in whole and ("principals" in whole or any("auth" in each for each in whole["listeners"])):
         whole["auth"] = {"keys": {"file": "/etc/gateway/keys.yaml"}}
-    routes = whole.get("routes") or [
-        {"match": {"model": name}, "backend": name} for name in whole.get("backends", ["one"])
-    ]
+    names = whole.get("backends", ["one"])
+    routes = whole.get("routes") or [{"match": {"model": name}, "backend": name} for name in names]
     named = {name for route in routes for name in _backends(route)}
-    policies = [
-        policy for each in [*routes, *whole.get("backends", {}).values()] for policy in each.get("policies", [])
-    ]
+    places = [*routes, *whole.get("backends", {}).values()]
+    policies = [policy for each in places for policy in each.get("policies", [])]
     named |= {settings["backend"] for each in policies for settings in each.values() if "backend" in settings}
     backends = dict.fromkeys(sorted(named), BACKEND) | whole.get("backends", {})
     return {**whole, "backends": backends, "routes": routes}
@@ -53,10 +49,7 @@ def _branches(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _backends(route: Mapping[str, Any]) -> list[str]:
-    split = [each["backend"] for each in route.get("split", [])]
     fallback = route.get("fallback", [])
-    return [
-        *([route["backend"]] if "backend" in route else []),
-        *split,
-        *([fallback] if isinstance(fallback, str) else fallback),
-    ]
+    branches = [route, *route.get("split", [])]
+    named = [each["backend"] for each in branches if "backend" in each]
+    return [*named, *([fallback] if isinstance(fallback, str) else fallback)]

@@ -169,11 +169,9 @@ def complaints(some: list[Fault], allowed: Allowance) -> list[str]:
         if numbers[file, rule] > allowed[file, rule]:
             lines.append(f"{file}: {numbers[file, rule]} sentences against {rule}, {allowed[file, rule]} are allowed")
     for file, rule in sorted(allowed):
-        if numbers[file, rule] < allowed[file, rule]:
+        if (number := numbers[file, rule]) < (most := allowed[file, rule]):
             text = "lower the number with python -m tests.documents.prose --shrink"
-            lines.append(
-                f"{file}: {numbers[file, rule]} sentences against {rule}, {allowed[file, rule]} allowed; {text}"
-            )
+            lines.append(f"{file}: {number} sentences against {rule}, {most} allowed; {text}")
     return lines
 
 

@@ -4,6 +4,7 @@ Every page, and every file that pages link to, is copied to its path in the repo
 repository and on the site. Only docs/README.md moves: it replaces the repository's README as the site's first page.
 """
 
+import os
 import posixpath
 import re
 import shutil
@@ -66,13 +67,7 @@ def linked_files() -> set[Path]:
 
 def _without_dots(path: Path) -> Path:
     """Return `path` without `..`. Unlike `resolve`, this keeps symbolic links."""
-    parts: list[str] = []
-    for part in path.parts:
-        if part == "..":
-            parts.pop()
-        else:
-            parts.append(part)
-    return Path(*parts)
+    return Path(os.path.normpath(path))
 
 
 def build() -> subprocess.CompletedProcess[str]:

@@ -136,13 +136,9 @@ PLURALS = {
 
 
 def resources(version: str) -> Object:
+    verbs = ["get", "create", "patch"]
     kinds = [
-        {
-            "name": f"{kind.lower()}s",
-            "namespaced": kind != "Namespace",
-            "kind": kind,
-            "verbs": ["get", "create", "patch"],
-        }
+        {"name": f"{kind.lower()}s", "namespaced": kind != "Namespace", "kind": kind, "verbs": verbs}
         for kind in PLURALS[version]
     ]
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": kinds}

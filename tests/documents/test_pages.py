@@ -80,11 +80,10 @@ def is_program(example: Example) -> bool:
 @pytest.mark.parametrize("example", [*example_parameters()])
 def test_each_example_prints_what_the_page_shows(gateways: Gateways, example: Example) -> None:
     """The order is the order of the pages, so that the commands and programs of a page use the same gateway."""
+    gateways.serve(example)
     if is_program(example):
-        gateways.serve(example)
         assert gateways.run_program(example.block.text, example.printed) == example.printed, example.block.place
         return
-    gateways.serve(example)
     for command in example.commands:
         assert gateways.run(command) == command.printed, f"{example.block.place}: {command.text}"
 
@@ -130,7 +129,6 @@ def test_each_configuration_passes_the_check(found: Block) -> None:
 
 SCHEMA = json_schema(catalog())
 CHART = json.loads((ROOT / "deploy/helm/modelglot/values.schema.json").read_text("utf-8"))
-VALUES = [block for block in blocks() if block.file == "values.yaml"]
 FOR_OTHER_PROGRAMS = {"scrape_configs"}
 """Top-level keys of files for other programs."""
 
@@ -166,10 +164,8 @@ def test_a_configuration_passes_the_check_after_each_change_that_a_page_tells_to
 
 def test_a_change_replaces_the_sections_of_its_names_and_adds_others() -> None:
     config = "listeners:\n  - a\nroutes:  # of all\n  - b\n"
-    assert (
-        runnable.with_sections(config, "log: {}\nlisteners: [c]\n")
-        == "listeners: [c]\nroutes:  # of all\n  - b\nlog: {}\n"
-    )
+    changed = runnable.with_sections(config, "log: {}\nlisteners: [c]\n")
+    assert changed == "listeners: [c]\nroutes:  # of all\n  - b\nlog: {}\n"
 
 
 @by_place(in_languages("bash"))
@@ -228,7 +224,7 @@ def test_no_block_is_left_unchecked() -> None:
     assert left == []
 
 
-@by_place(VALUES)
+@by_place([block for block in blocks() if block.file == "values.yaml"])
 def test_the_chart_renders_the_values_of_a_page(found: Block) -> None:
     config = render(found.text, "models").one_of("ConfigMap", "gateway")["data"]["gateway.yaml"]
     assert problems_but_absent_files(config, found.place) == []

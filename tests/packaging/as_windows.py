@@ -20,14 +20,7 @@ from typing import Any
 MODULES = ("fcntl", "grp", "pwd", "resource", "syslog", "termios", "tty", "uvloop")
 NAMES: dict[Any, tuple[str, ...]] = {
     os: (
-        "fork",
-        "getuid",
-        "geteuid",
-        "getpgid",
-        "killpg",
-        "register_at_fork",
-        "sched_getaffinity",
-        "setsid",
+        *("fork", "getuid", "geteuid", "getpgid", "killpg", "register_at_fork", "sched_getaffinity", "setsid"),
         "sysconf",
     ),
     select: ("poll", "epoll"),

@@ -19,18 +19,7 @@ def _reachable() -> bool:
     """Whether one of the image's packages is to be had; a folder of wheels beside the index may hold other versions."""
     [package] = re.findall(r"^annotated-doc==\S+", LOCK.read_text(), re.MULTILINE)
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            *PIP,
-            "--retries",
-            "0",
-            "--timeout",
-            "15",
-            "download",
-            "--no-deps",
-            "--no-cache-dir",
-            "--dest",
-            folder,
-        ]
+        command = [*PIP, "--retries=0", "--timeout=15", "download", "--no-deps", "--no-cache-dir", "--dest", folder]
         return subprocess.run([*command, package], capture_output=True).returncode == 0
 
 

@@ -65,18 +65,8 @@ def test_the_source_archive_has_the_package_and_what_is_written_for_its_readers(
     has = {name.removeprefix(f"{STEM}/") for name in archive.getnames()}
     for folder in ("gateway", "config", "deploy", "docs", "protos", "tests"):
         assert tracked(folder) - has == set()
-    assert {
-        "README.md",
-        "PACKAGE.md",
-        "CHANGELOG.md",
-        "CONTRIBUTING.md",
-        "SECURITY.md",
-        "CITATION.cff",
-        "LICENSE",
-        "pyproject.toml",
-        "Makefile",
-        "mkdocs.yml",
-    } <= has
+    texts = {f"{name}.md" for name in ("README", "PACKAGE", "CHANGELOG", "CONTRIBUTING", "SECURITY")}
+    assert texts | {"CITATION.cff", "LICENSE", "pyproject.toml", "Makefile", "mkdocs.yml"} <= has
     tops = {name.partition("/")[0] for name in has if "/" in name}
     assert tops == {"gateway", "config", "deploy", "docs", "protos", "tests", ".github", "modelglot.egg-info"}
 

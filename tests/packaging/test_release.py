@@ -15,16 +15,9 @@ from deploy.release.version import CHART, CITATION, IN_TEXT, PROJECT, set_versio
 from tests.cli.commands import ROOT
 
 VERSION = version()
-TRACKED = [
-    ROOT / name
-    for name in subprocess.run(
-        ["git", "ls-files", "deploy", "docs", "config", "README.md", "PACKAGE.md", "mkdocs.yml", "pyproject.toml"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.split()
-]
+FILES = ("deploy", "docs", "config", "README.md", "PACKAGE.md", "mkdocs.yml", "pyproject.toml")
+LISTED = subprocess.run(["git", "ls-files", *FILES], cwd=ROOT, capture_output=True, text=True, check=False)
+TRACKED = [ROOT / name for name in LISTED.stdout.split()]
 
 
 @pytest.fixture
@@ -74,17 +67,12 @@ def test_the_chart_is_an_archive_that_renders(tmp_path: Path) -> None:
 
 def test_every_component_of_the_bill_of_materials_has_a_licence() -> None:
     own: list[dict[str, object]] = [{"license": {"id": "MIT"}}]
-    components: list[dict[str, object]] = [
-        {"name": "protobuf"},
-        {"name": "fastapi", "licenses": own},
-        {"name": "typing_extensions"},
-    ]
+    names = ("protobuf", "fastapi", "typing_extensions")
+    components: list[dict[str, object]] = [{"name": name} for name in names]
+    components[1]["licenses"] = own
     parts.add_licences({"components": components})
-    assert [each["licenses"] for each in components] == [
-        [{"license": {"name": "3-Clause BSD License"}}],
-        own,
-        [{"license": {"name": "PSF-2.0"}}],
-    ]
+    bsd, psf = ([{"license": {"name": name}}] for name in ("3-Clause BSD License", "PSF-2.0"))
+    assert [each["licenses"] for each in components] == [bsd, own, psf]
 
 
 def test_a_file_that_was_changed_or_added_does_not_pass(tmp_path: Path) -> None:
@@ -118,12 +106,8 @@ JOBS = yaml.safe_load(TEXT)["jobs"]
 def test_only_a_tag_publishes_and_everything_waits_for_the_checks() -> None:
     assert yaml.safe_load(TEXT)[True] == {"push": {"tags": ["v[0-9]+.[0-9]+.[0-9]+*"]}}  # YAML 1.1 reads `on` as true
     assert "make release" in [step.get("run") for step in JOBS["build"]["steps"]]
-    assert {name: job.get("needs") for name, job in JOBS.items()} == {
-        "build": None,
-        "package": "build",
-        "image": "build",
-        "notes": ["package", "image"],
-    }
+    needs = {name: job.get("needs") for name, job in JOBS.items()}
+    assert needs == {"build": None, "package": "build", "image": "build", "notes": ["package", "image"]}
 
 
 def test_each_job_may_do_what_it_is_for_and_nothing_more() -> None:

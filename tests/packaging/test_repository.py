@@ -30,9 +30,8 @@ GUIDES = sorted(
 
 def made(*arguments: str) -> str:
     """What make prints, without what a make around these tests would have it add."""
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
-    }
+    added = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+    environment = {name: value for name, value in os.environ.items() if name not in added}
     command = ["make", *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
 
@@ -65,24 +64,17 @@ def test_the_workflow_is_one(name: str) -> None:
 
 def test_the_workflow_runs_targets_of_the_makefile_and_nothing_else() -> None:
     commands = [step["run"] for step in steps() if "run" in step]
-    assert set(commands) == {
-        "make test",
-        "make test-long",
-        "make coverage",
-        "make test-real",
-        "make attack",
-        "make lint",
-    }
-    assert {command.removeprefix("make ") for command in commands} <= set(TARGETS)
+    targets = {command.removeprefix("make ") for command in commands}
+    assert targets == {"test", "test-long", "coverage", "test-real", "attack", "lint"}
+    assert targets <= set(TARGETS)
+    assert all(command.startswith("make ") for command in commands)
 
 
 def test_the_workflow_can_publish_nothing() -> None:
     assert WORKFLOW["permissions"] == {"contents": "read"}
     assert all("permissions" not in job for job in WORKFLOW["jobs"].values())
-    assert {step["uses"].partition("@")[0] for step in steps() if "uses" in step} == {
-        "actions/checkout",
-        "actions/setup-python",
-    }
+    actions = {step["uses"].partition("@")[0] for step in steps() if "uses" in step}
+    assert actions == {"actions/checkout", "actions/setup-python"}
     assert "secrets" not in (ROOT / ".github/workflows/test.yml").read_text()
 
 
@@ -99,10 +91,8 @@ OLD = Peer("old", ("old==1",), before=(3, 11))
 
 def test_a_peer_that_this_python_cannot_have_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(build, "PEERS", tmp_path)
-    told = build.build(OLD)
-    assert re.fullmatch(
-        r"old: not built, and its tests are skipped: old needs a Python older than 3\.11, and this is 3\.\d+", told
-    )
+    reason = r"old needs a Python older than 3\.11, and this is 3\.\d+"
+    assert re.fullmatch(f"old: not built, and its tests are skipped: {reason}", build.build(OLD))
     assert not [*tmp_path.iterdir()]
 
 
@@ -139,9 +129,6 @@ def test_the_hooks_fetch_nothing() -> None:
 
 @pytest.mark.parametrize("name", GUIDES)
 def test_every_file_that_a_guide_names_is_there(name: str) -> None:
-    text = (ROOT / name).read_text()
-    linked = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
-    shown = re.findall(r"`((?:\.github|config|deploy|docs|gateway|protos|tests)/[\w./-]+)`", text)
-    absent = [path for path in linked if not (ROOT / name).parent.joinpath(path).exists()]
-    absent += [path for path in shown if "NAME" not in path and not (ROOT / path).exists()]
-    assert absent == []
+    folders = r"(?:\.github|config|deploy|docs|gateway|protos|tests)"
+    shown = re.findall(rf"`({folders}/[\w./-]+)`", (ROOT / name).read_text())
+    assert [path for path in shown if "NAME" not in path and not (ROOT / path).exists()] == []

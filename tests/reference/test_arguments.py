@@ -58,19 +58,8 @@ REFUSED: list[tuple[dict[str, Array], str]] = [
     ({"x": objects([[b"a", b"b"]]), "z": Z}, "input 'x' of model 'm' is BYTES [1,2]; expected FP64 [-1,2]"),
     ({"x": X[0], "z": Z}, "input 'x' of model 'm' is FP64 [2]; expected FP64 [-1,2]"),
     ({"x": Z, "z": Z}, "input 'x' of model 'm' is FP64 [1,3]; expected FP64 [-1,2]"),
-    (
-        {"x": X, "z": np.repeat(Z, 2, axis=0)},
-        "model 'm' needs inputs with the same number of rows: x has 1, z has 2",
-    ),
+    ({"x": X, "z": np.repeat(Z, 2, axis=0)}, "model 'm' needs inputs with the same number of rows: x has 1, z has 2"),
 ]
-
-
-@pytest.mark.parametrize(("inputs", "text"), REFUSED, ids=[text for _, text in REFUSED])
-async def test_tensors_that_do_not_fit_are_refused_by_name(inputs: dict[str, Array], text: str) -> None:
-    with pytest.raises(GatewayError) as caught:
-        await call(MODEL, inputs)
-    assert caught.value.reason is Reason.INVALID_INPUT
-    assert caught.value.message == text
 
 
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "any tensors"])
@@ -118,10 +107,7 @@ REFUSED_DERIVATIVES: list[tuple[dict[str, Array], str]] = [
     (GIVEN | {"out_wrt": index(2)}, "out_wrt of model 'm' is 2; expected 0 to 1"),
     (GIVEN | {"in_wrt": index(-1)}, "in_wrt of model 'm' is -1; expected 0 to 1"),
     (GIVEN | {"in_wrt": doubles([0])}, "in_wrt of model 'm' is FP64; expected INT64"),
-    (
-        GIVEN | {"in_wrt": np.array([[0], [1]], "<i8")},
-        "in_wrt of model 'm' differs between rows (0 and 1)",
-    ),
+    (GIVEN | {"in_wrt": np.array([[0], [1]], "<i8")}, "in_wrt of model 'm' differs between rows (0 and 1)"),
     (GIVEN | {"out_wrt": index(1)}, "input 'sens' of model 'm' is FP64 [1,1]; expected FP64 [-1,2]"),
     (
         GIVEN | {"sens": doubles([[1], [1]])},
@@ -132,10 +118,19 @@ REFUSED_DERIVATIVES: list[tuple[dict[str, Array], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("inputs", "text"), REFUSED_DERIVATIVES, ids=[text for _, text in REFUSED_DERIVATIVES])
-async def test_derivatives_that_do_not_fit_are_refused(inputs: dict[str, Array], text: str) -> None:
+CASES = [
+    *((Operation.INFER, inputs, text) for inputs, text in REFUSED),
+    *((Operation.GRADIENT, inputs, text) for inputs, text in REFUSED_DERIVATIVES),
+]
+
+
+@pytest.mark.parametrize(("operation", "inputs", "text"), CASES, ids=[text for *_, text in CASES])
+async def test_tensors_that_do_not_fit_are_refused_by_name(
+    operation: Operation, inputs: dict[str, Array], text: str
+) -> None:
     with pytest.raises(GatewayError) as caught:
-        await call(MODEL, inputs, Operation.GRADIENT)
+        await call(MODEL, inputs, operation)
+    assert caught.value.reason is Reason.INVALID_INPUT
     assert caught.value.message == text
 
 

@@ -22,10 +22,7 @@ def test_what_is_declared_is_the_signature() -> None:
         return x
 
     shown = from_callable("model", model).signature
-    assert shown.inputs == (
-        TensorSpec("x", Datatype.FP64, (-1, 2)),
-        TensorSpec("names", Datatype.BYTES, (-1,)),
-    )
+    assert shown.inputs == (TensorSpec("x", Datatype.FP64, (-1, 2)), TensorSpec("names", Datatype.BYTES, (-1,)))
     assert shown.outputs == (TensorSpec("y", Datatype.FP64, (-1, 1)),)
     assert (shown.name, shown.versions) == ("model", ("1",))
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gateway.core.errors import GatewayError, Reason
 from gateway.reference import from_callable, signature
-from tests.reference.calls import broken_off, call, doubles, stream
+from tests.reference.calls import broken_off, doubles, stream
 
 Array = NDArray[Any]
 
@@ -41,11 +41,6 @@ class Thrice:
 async def test_each_value_is_one_response(function: Callable[..., Any]) -> None:
     found = [each["y"].tolist() async for each in stream(from_callable("thrice", declared(function)), {"x": X})]
     assert found == [[[1, 2]], [[2, 4]], [[3, 6]]]
-
-
-async def test_infer_is_refused() -> None:
-    with pytest.raises(GatewayError, match="model 'thrice' streams its responses"):
-        await call(from_callable("thrice", declared(thrice)), {"x": X})
 
 
 async def test_config_reaches_a_generator() -> None:

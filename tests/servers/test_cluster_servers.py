@@ -6,10 +6,9 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 
 from gateway.cli.options import catalog
@@ -20,24 +19,30 @@ from gateway.servers import sizing, started_server
 from gateway.servers.engines.hyperqueue import PythonClient
 from tests.interop.processes import wait_until_stopped
 from tests.limits import GENEROUS, until
-from tests.peers.build import require
-from tests.running_gateway import running_gateway
 from tests.servers.clusters import hyperqueue_process, slurm_is_missing, slurm_processes
-from tests.servers.discovery.running import messages
 from tests.servers.jobs import processes_with, until_no_process_with
-from tests.servers.test_running_servers import EVALUATE, SCRIPT, client, gateway_process, job_script
+from tests.servers.test_running_servers import (
+    CONFIG,
+    EVALUATE,
+    SCRIPT,
+    Running,
+    busy_script,
+    eight_values,
+    evaluate,
+    failure,
+    gateway_process,
+    job_script,
+    script_of_the_real_server,
+    server_of_process,
+    serving,
+)  # fmt: skip
 
 pytestmark = pytest.mark.real
 MISSING = slurm_is_missing()
 
-CONFIG = """
-listeners: [{name: http, bind: "127.0.0.1:0", protocols: [umbridge]}]
-backends:
-  lab:
-    protocol: umbridge
-    servers: {ENGINE, script: "FOLDER/job.sh", state: "FOLDER/state", KEYS}
-routes: [{match: {model: "*"}, backend: lab}]
-"""
+
+def config_with(engine: str, folder: Path, keys: str = "max: 1") -> str:
+    return CONFIG.replace("engine: process", engine).replace("FOLDER", str(folder)).replace("KEYS", keys)
 
 
 class Cluster:
@@ -52,7 +57,10 @@ class Cluster:
     controller: "subprocess.Popen[str] | subprocess.Popen[bytes]"
 
     def config(self, folder: Path, keys: str = "max: 1") -> str:
-        return CONFIG.replace("ENGINE", self.keys).replace("FOLDER", str(folder)).replace("KEYS", keys)
+        return config_with(self.keys, folder, keys)
+
+    def running(self, folder: Path, keys: str = "max: 1") -> AbstractAsyncContextManager[Running]:
+        return serving(self.config(folder, keys))
 
     def script(self, folder: Path, call: str = "pass", before: str = "") -> None:
         """A job script as UM-Bridge's own, that runs `before` first, with a server that runs `call` in each call."""
@@ -137,10 +145,7 @@ def started(engine: str, cores: int = 4) -> Iterator[Cluster]:
             yield SlurmCluster(daemons["slurmctld"])
 
 
-SLURM = pytest.param(
-    "slurm",
-    marks=pytest.mark.skipif(MISSING is not None, reason=f"no SLURM: {MISSING}"),
-)
+SLURM = pytest.param("slurm", marks=pytest.mark.skipif(MISSING is not None, reason=f"no SLURM: {MISSING}"))
 
 
 @pytest.fixture(scope="module", params=["hyperqueue", SLURM])
@@ -157,13 +162,6 @@ async def cluster(module_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.M
     await module_cluster.check_that_nothing_is_left(tmp_path)
 
 
-async def evaluate(http: httpx.AsyncClient) -> int:
-    """The process that has answered."""
-    reply = await http.post("/Evaluate", json=EVALUATE)
-    assert reply.status_code == 200, reply.text
-    return int(reply.json()["output"][0][0])
-
-
 async def job_of(gateway: Gateway) -> str:
     """The engine's id of the only job. A job may begin before the gateway has the answer that names it."""
 
@@ -178,83 +176,68 @@ async def job_of(gateway: Gateway) -> str:
 async def test_the_python_server_of_um_bridge_is_started_from_zero_by_a_job_script_of_its_form(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    python = require("umbridge") / "bin" / "python"
-    server = Path(__file__).parents[1] / "interop/servers/umbridge_models.py"
-    waiting, _, rest = SCRIPT.replace("HQ_JOB_ID", cluster.variable).partition("until ")
-    job_script(tmp_path, f"{waiting.partition('PYTHON')[0]}{python} {server} $PORT &\nuntil {rest}")
-    async with running_gateway(cluster.config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
+    script_of_the_real_server(tmp_path, cluster.variable)
+    async with cluster.running(tmp_path, "max: 2") as here:
         assert not await cluster.jobs()
-        calls = [{"name": "posterior", "input": [[1.0, 1.0 + each]], "config": {}} for each in range(8)]
-        replies = await asyncio.gather(*(http.post("/Evaluate", json=each) for each in calls))
-        assert [each.status_code for each in replies] == [200] * 8, replies[0].text
-        assert len({each.text for each in replies}) == 8
+        await eight_values(here.http)
         assert 1 <= await cluster.jobs() <= 2
     assert not await cluster.jobs()
 
 
 async def test_a_server_without_calls_is_ended(cluster: Cluster, tmp_path: Path) -> None:
     cluster.script(tmp_path)
-    with messages() as lines:
-        async with running_gateway(cluster.config(tmp_path, "max: 1, idle: 0.2")) as gateway, client(gateway) as http:
-            first = await evaluate(http)
-            await lines.until("has ended: no call for 0.2 s")
-            assert not await cluster.jobs()
-            assert await evaluate(http) != first
+    async with cluster.running(tmp_path, "max: 1, idle: 0.2") as here:
+        first = await evaluate(here.http)
+        await here.log.until("has ended: no call for 0.2 s")
+        assert not await cluster.jobs()
+        assert await evaluate(here.http) != first
 
 
 async def test_a_job_that_is_ended_at_the_engine_while_it_works(cluster: Cluster, tmp_path: Path) -> None:
-    busy, stuck = tmp_path / "busy", tmp_path / "stuck"
-    os.mkfifo(busy)  # the server opens it when it has the call
-    cluster.script(tmp_path, f'os.path.exists("{stuck}") and (open("{busy}", "w").close(), time.sleep(60))')
-    stuck.touch()
-    async with running_gateway(cluster.config(tmp_path)) as gateway, client(gateway) as http:
-        call = asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE))
+    busy, stuck = busy_script(tmp_path, cluster.script)
+    async with cluster.running(tmp_path) as here:
+        call = asyncio.ensure_future(failure(here.http))
         await asyncio.to_thread(busy.read_bytes)
-        job = await job_of(gateway)
+        job = await job_of(here.gateway)
         await asyncio.to_thread(cluster.end, job)
-        reply = await call
-        assert reply.status_code >= 500
-        assert f"({job}) " in reply.text
-        assert "a server of" in reply.text  # the end of its output
+        text = await call
+        assert f"({job}) " in text
+        assert "a server of" in text  # the end of its output
         stuck.unlink()
-        await evaluate(http)
+        await evaluate(here.http)
 
 
 async def test_a_job_that_is_ended_at_the_engine_before_its_server_is_there(cluster: Cluster, tmp_path: Path) -> None:
     go, began = tmp_path / "go", tmp_path / "began"
     os.mkfifo(began)
     cluster.script(tmp_path, before=f"[ -e {go} ] || {{ echo > {began}; sleep 987; }}")
-    with messages() as lines:
-        async with running_gateway(cluster.config(tmp_path)) as gateway, client(gateway) as http:
-            call = asyncio.ensure_future(evaluate(http))
-            await asyncio.to_thread(began.read_bytes)
-            go.touch()
-            await asyncio.to_thread(cluster.end, await job_of(gateway))
-            assert "before it served" in await lines.until("a server has failed")
-            await call
+    async with cluster.running(tmp_path) as here:
+        call = asyncio.ensure_future(evaluate(here.http))
+        await asyncio.to_thread(began.read_bytes)
+        go.touch()
+        await asyncio.to_thread(cluster.end, await job_of(here.gateway))
+        assert "before it served" in await here.log.until("a server has failed")
+        await call
 
 
 async def test_a_job_that_is_being_ended_gets_no_more_calls(cluster: Cluster, tmp_path: Path) -> None:
     """Also if its server goes on answering until it is killed."""
     cluster.script(tmp_path, before="trap '' TERM")
-    with messages() as lines:
-        async with running_gateway(cluster.config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
-            first = await evaluate(http)
-            await asyncio.to_thread(cluster.end, await job_of(gateway))
-            await lines.until("gets no more calls: the engine is ending its job")
-            assert await evaluate(http) != first
+    async with cluster.running(tmp_path, "max: 2") as here:
+        first = await evaluate(here.http)
+        await asyncio.to_thread(cluster.end, await job_of(here.gateway))
+        await here.log.until("gets no more calls: the engine is ending its job")
+        assert await evaluate(here.http) != first
 
 
 async def test_a_job_that_no_node_can_run(cluster: Cluster, tmp_path: Path) -> None:
     """Calls get the engine's reason when `start_timeout` is over."""
     cluster.script(tmp_path)
-    keys = "max: 1, start_timeout: 4, resources: {cpus: 1000}"
-    async with running_gateway(cluster.config(tmp_path, keys)) as gateway, client(gateway) as http:
-        reply = await http.post("/Evaluate", json=EVALUATE)
-        assert reply.status_code >= 500
-        assert "servers.start_timeout" in reply.text
+    async with cluster.running(tmp_path, "max: 1, start_timeout: 4, resources: {cpus: 1000}") as here:
+        text = await failure(here.http)
+        assert "servers.start_timeout" in text
         reason = {"hyperqueue": "waiting for a worker; it needs cpus=1000", "slurm": "PartitionConfig"}
-        assert reason[cluster.engine] in reply.text
+        assert reason[cluster.engine] in text
     if isinstance(cluster, HyperQueueCluster):  # the entry of a job that waits is left until a worker takes it
         await asyncio.to_thread(cluster.add_worker, 1000)
 
@@ -262,15 +245,11 @@ async def test_a_job_that_no_node_can_run(cluster: Cluster, tmp_path: Path) -> N
 async def test_a_job_that_the_engine_refuses(cluster: Cluster, tmp_path: Path) -> None:
     """Calls get its words after a few attempts."""
     cluster.script(tmp_path)
-    async with (
-        running_gateway(cluster.config(tmp_path, "max: 1, resources: {options: [--partition=absent]}")) as gateway,
-        client(gateway) as http,
-    ):
-        reply = await http.post("/Evaluate", json=EVALUATE)
-        assert reply.status_code >= 500
-        assert "3 servers in a row failed to start" in reply.text
+    async with cluster.running(tmp_path, "max: 1, resources: {options: [--partition=absent]}") as here:
+        text = await failure(here.http)
+        assert "3 servers in a row failed to start" in text
         reason = {"hyperqueue": "--partition is not supported", "slurm": "invalid partition specified: absent"}
-        assert reason[cluster.engine] in reply.text
+        assert reason[cluster.engine] in text
 
 
 @pytest.mark.parametrize(
@@ -283,40 +262,29 @@ async def test_an_engine_that_is_not_installed(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("gateway.servers.engines.hyperqueue.is_installed", lambda: False)
     job_script(tmp_path)
-    text = CONFIG.replace("ENGINE", f"engine: {engine}").replace("FOLDER", str(tmp_path)).replace("KEYS", "max: 1")
+    text = config_with(f"engine: {engine}", tmp_path)
     (tmp_path / "gateway.yaml").write_text(text)
     _, warnings = load_with_warnings(tmp_path / "gateway.yaml", catalog())
     (warning,) = (str(each) for each in warnings if "cannot start servers" in str(each))
     assert f"this machine cannot start servers: the engine '{engine}' needs {what}" in warning
-    async with running_gateway(text) as gateway, client(gateway) as http:
-        reply = await http.post("/Evaluate", json=EVALUATE)
-        assert reply.status_code >= 500
-        assert f"it needs {what}" in reply.text
+    async with serving(text) as here:
+        assert f"it needs {what}" in await failure(here.http)
 
 
 @pytest.mark.parametrize("keep", [False, True])
 async def test_a_gateway_that_was_killed_finds_its_jobs_again(cluster: Cluster, tmp_path: Path, keep: bool) -> None:
     cluster.script(tmp_path)
     text = cluster.config(tmp_path, f"max: 2, keep: {str(keep).lower()}")
-    async with gateway_process(tmp_path, text) as (process, http):
-        first = await evaluate(http)
-        process.kill()
-        await process.wait()
+    first = await server_of_process(tmp_path, text, signal.SIGKILL)
     async with gateway_process(tmp_path, text) as (process, http):
         assert await evaluate(http) == first
         assert await cluster.jobs() == 1
         process.terminate()
         await process.wait()
     assert await cluster.jobs() == keep
-    async with gateway_process(tmp_path, text) as (process, http):
-        assert (await evaluate(http) == first) is keep
-        process.kill()
-        await process.wait()
-    other = cluster.config(tmp_path, "max: 2, resources: {cpus: 2}")
-    async with gateway_process(tmp_path, other) as (process, http):  # earlier jobs do not fit any more
-        assert await evaluate(http) != first
-        process.terminate()
-        await process.wait()
+    assert (await server_of_process(tmp_path, text, signal.SIGKILL) == first) is keep
+    # earlier jobs do not fit any more
+    assert await server_of_process(tmp_path, cluster.config(tmp_path, "max: 2, resources: {cpus: 2}")) != first
     assert not await cluster.jobs()
 
 
@@ -337,31 +305,19 @@ async def test_a_gateway_that_is_killed_while_a_job_starts_finds_it_again(cluste
         await process.wait()
 
 
-async def kept_server(folder: Path, text: str) -> int:
-    """The server that a gateway has left which was killed."""
-    async with gateway_process(folder, text) as (process, http):
-        server = await evaluate(http)
-        process.kill()
-        await process.wait()
-    return server
-
-
 async def test_a_job_whose_submission_the_gateway_did_not_survive_is_found_or_ends(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """It was killed after the submission and before it could remember the id."""
     cluster.script(tmp_path)
     text = cluster.config(tmp_path, "max: 1, keep: true")
-    await kept_server(tmp_path, text)
+    await server_of_process(tmp_path, text, signal.SIGKILL)
     jobs = tmp_path / "state/jobs.json"
     saved = jobs.read_text()
     id_ = saved.partition('"id": "')[2].partition('"')[0]
     assert id_
     jobs.write_text(saved.replace(f'"id": "{id_}"', '"id": ""'))
-    async with gateway_process(tmp_path, text.replace("keep: true", "keep: false")) as (process, http):
-        await evaluate(http)
-        process.terminate()
-        await process.wait()
+    await server_of_process(tmp_path, text.replace("keep: true", "keep: false"))
 
 
 @pytest.mark.parametrize("content", [b"", b'[{"name": "lab-00000'])
@@ -370,25 +326,24 @@ async def test_jobs_whose_gateway_was_killed_end_although_its_state_file_is_dama
 ) -> None:
     cluster.script(tmp_path)
     text = cluster.config(tmp_path, "max: 1, keep: true")
-    first = await kept_server(tmp_path, text)
+    first = await server_of_process(tmp_path, text, signal.SIGKILL)
     (tmp_path / "state/jobs.json").write_bytes(content)
-    async with running_gateway(text.replace("keep: true", "keep: false")) as gateway, client(gateway) as http:
-        assert await evaluate(http) != first
+    async with serving(text.replace("keep: true", "keep: false")) as here:
+        assert await evaluate(here.http) != first
 
 
 async def test_jobs_of_the_engine_that_a_backend_had_before_are_ended(cluster: Cluster, tmp_path: Path) -> None:
     cluster.script(tmp_path)
     text = cluster.config(tmp_path, "max: 1, keep: true")
-    first = await kept_server(tmp_path, text)
+    first = await server_of_process(tmp_path, text, signal.SIGKILL)
     job_script(tmp_path)
     other = text.replace(cluster.keys, "engine: process").replace("keep: true", "keep: false")
-    async with running_gateway(other) as gateway, client(gateway) as http:
-        assert await evaluate(http) != first
+    async with serving(other) as here:
+        assert await evaluate(here.http) != first
         async with asyncio.timeout(GENEROUS):
             while await cluster.jobs():  # noqa: ASYNC110 - it happens at the engine
                 await asyncio.sleep(0.1)
-        async with asyncio.timeout(GENEROUS):
-            await until(lambda: len(json.loads((tmp_path / "state/jobs.json").read_bytes())) == 1)
+        await until(lambda: len(json.loads((tmp_path / "state/jobs.json").read_bytes())) == 1)
 
 
 async def test_a_server_is_replaced_before_the_time_of_its_job_is_over(
@@ -396,14 +351,12 @@ async def test_a_server_is_replaced_before_the_time_of_its_job_is_over(
 ) -> None:
     monkeypatch.setattr(sizing, "margin", lambda lifetime, call_seconds: lifetime - 3.0)
     cluster.script(tmp_path)
-    keys = "min: 1, max: 2, resources: {seconds: 60}"
-    with messages() as lines:
-        async with running_gateway(cluster.config(tmp_path, keys)) as gateway, client(gateway) as http:
-            first = await evaluate(http)
-            await lines.until(" serves at ")
-            await lines.until(" serves at ")
-            await lines.until("gets no more calls: its walltime is nearly over")
-            assert await evaluate(http) != first
+    async with cluster.running(tmp_path, "min: 1, max: 2, resources: {seconds: 60}") as here:
+        first = await evaluate(here.http)
+        await here.log.until(" serves at ")
+        await here.log.until(" serves at ")
+        await here.log.until("gets no more calls: its walltime is nearly over")
+        assert await evaluate(here.http) != first
 
 
 @asynccontextmanager
@@ -423,17 +376,16 @@ async def test_an_engine_that_is_down_for_a_while(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.script(tmp_path)
-    with messages() as lines:
-        async with running_gateway(cluster.config(tmp_path)) as gateway, client(gateway) as http:
-            async with stopped(cluster, monkeypatch):
-                call = asyncio.ensure_future(evaluate(http))
-                assert "no answer within 1 s" in await lines.until("the gateway cannot manage its servers")
-                assert not call.done()
-            first = await call
-            async with stopped(cluster, monkeypatch):
-                await lines.until("the gateway cannot manage its servers")
-                assert await evaluate(http) == first
-            assert await evaluate(http) == first
+    async with cluster.running(tmp_path) as here:
+        async with stopped(cluster, monkeypatch):
+            call = asyncio.ensure_future(evaluate(here.http))
+            assert "no answer within 1 s" in await here.log.until("the gateway cannot manage its servers")
+            assert not call.done()
+        first = await call
+        async with stopped(cluster, monkeypatch):
+            await here.log.until("the gateway cannot manage its servers")
+            assert await evaluate(here.http) == first
+        assert await evaluate(here.http) == first
 
 
 async def test_a_hyperqueue_server_that_is_started_anew(tmp_path: Path) -> None:
@@ -441,14 +393,14 @@ async def test_a_hyperqueue_server_that_is_started_anew(tmp_path: Path) -> None:
     with hyperqueue_process(2) as (process, directory):
         cluster = HyperQueueCluster(process, directory)
         cluster.script(tmp_path)
-        async with running_gateway(cluster.config(tmp_path, "max: 1")) as gateway, client(gateway) as http:
-            first = await evaluate(http)
-            assert await job_of(gateway) == "1"
+        async with cluster.running(tmp_path) as here:
+            first = await evaluate(here.http)
+            assert await job_of(here.gateway) == "1"
             process.kill()
             await asyncio.to_thread(process.wait)
             with hyperqueue_process(2, directory):
-                assert await evaluate(http) != first
-                assert await job_of(gateway) == "1"
-                await gateway.drain(0)
+                assert await evaluate(here.http) != first
+                assert await job_of(here.gateway) == "1"
+                await here.gateway.drain(0)
                 assert not await cluster.jobs()
                 await until_no_process_with(str(tmp_path))

@@ -96,11 +96,11 @@ def settings(folder: Path, **keys: object) -> ServersSettings:
 
 
 class Lab:
-    """A fleet with its engine, its backend, and what it remembers."""
+    """A fleet with its engine, its backend, and what it remembers; for jobs of before, another engine."""
 
     def __init__(self, folder: Path, **keys: object) -> None:
-        self.engine, self.backend = Engine(), Backend()
-        self.engines = {"fake": self.engine}
+        self.engine, self.backend, self.other = Engine(), Backend(), Engine()
+        self.engines = {"fake": self.engine, "other": self.other}
         self.state = StateFile(folder)
         self.state.used_by("lab")
         self.jobs = Jobs(settings(folder, **keys), "fits", self.state, self._open, monotonic)
@@ -109,17 +109,35 @@ class Lab:
     def _open(self, settings: ServersSettings) -> tuple[Engine, float]:
         return self.engines[settings.engine], 0.01
 
+    def start(self) -> None:
+        self.fleet.attach(self.backend)
+        self.fleet.start()
+
+    async def close(self) -> None:
+        await self.fleet.close()
+        self.state.close()
+
 
 @asynccontextmanager
 async def lab(folder: Path, **keys: object) -> AsyncIterator[Lab]:
     found = Lab(folder, **keys)
-    found.fleet.attach(found.backend)
-    found.fleet.start()
+    found.start()
     try:
         yield found
     finally:
-        await found.fleet.close()
-        found.state.close()
+        await found.close()
+
+
+def saved(folder: Path) -> list[str]:
+    """The ids of the jobs that are remembered."""
+    return [each.id for each in state_file.read((folder / "jobs.json").read_bytes())]
+
+
+def save(folder: Path, job: SavedJob) -> None:
+    state = StateFile(folder)
+    state.open()
+    state.change(job)
+    state.close()
 
 
 async def test_a_server_whose_job_is_over_while_it_is_asked_whether_it_is_ready_gets_no_calls(tmp_path: Path) -> None:
@@ -133,7 +151,7 @@ async def test_a_server_whose_job_is_over_while_it_is_asked_whether_it_is_ready_
         assert found.backend.addresses == []
         assert server.name not in found.jobs.servers
         again.set_result(False)
-    assert state_file.read((tmp_path / "jobs.json").read_bytes()) == []
+    assert saved(tmp_path) == []
 
 
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), KeyError("id")])
@@ -167,8 +185,7 @@ async def test_a_job_is_ended_in_the_end_although_the_engine_fails_in_an_unexpec
         (server,) = found.jobs.servers.values()
         found.engine.fails = fails
         found.jobs.end(server, "the test ends it")
-        async with asyncio.timeout(GENEROUS):
-            await server.over.wait()
+        await asyncio.wait_for(server.over.wait(), GENEROUS)
         assert failed == 2
 
 
@@ -201,20 +218,14 @@ async def test_jobs_that_cannot_be_ended_are_left_to_the_next_gateway(
         (await found.backend.asked.get()).set_result(True)
         found.engine.fails = fails
     assert "jobs remain that the next gateway will end: job lab-" in caplog.text
-    (left,) = state_file.read((tmp_path / "jobs.json").read_bytes())
-    assert left.id == "1"
+    assert saved(tmp_path) == ["1"]
 
 
-def left_at_another_engine(folder: Path) -> None:
-    state = StateFile(folder)
-    state.open()
-    state.change(SavedJob("lab-00000001", "7", "lab", "other", "", "fits"))
-    state.close()
+AT_ANOTHER_ENGINE = SavedJob("lab-00000001", "7", "lab", "other", "", "fits")
 
 
 async def test_a_fleet_that_is_replaced_ends_the_jobs_at_the_engine_before_first(tmp_path: Path) -> None:
-    left_at_another_engine(tmp_path)
-    other = Engine()
+    save(tmp_path, AT_ANOTHER_ENGINE)
     asked, is_up = asyncio.Event(), False
 
     def fails(what: str) -> None:
@@ -222,13 +233,11 @@ async def test_a_fleet_that_is_replaced_ends_the_jobs_at_the_engine_before_first
         if not is_up:
             raise EngineError("it is down")
 
-    other.fails = fails
-    other.reported["7"] = JobReport(JobState.RUNNING)
     found = Lab(tmp_path)
-    found.engines["other"] = other
+    found.other.fails = fails
+    found.other.reported["7"] = JobReport(JobState.RUNNING)
     found.backend.waiting = 0
-    found.fleet.attach(found.backend)
-    found.fleet.start()
+    found.start()
     await asked.wait()
     found.fleet.retire()
     retired = asyncio.ensure_future(found.fleet.retired())
@@ -237,51 +246,42 @@ async def test_a_fleet_that_is_replaced_ends_the_jobs_at_the_engine_before_first
     assert not retired.done()
     is_up = True
     await retired
-    assert other.reported["7"].state is JobState.CANCELLED
-    assert other.is_closed
-    await found.fleet.close()
-    found.state.close()
-    assert state_file.read((tmp_path / "jobs.json").read_bytes()) == []
+    assert found.other.reported["7"].state is JobState.CANCELLED
+    assert found.other.is_closed
+    await found.close()
+    assert saved(tmp_path) == []
 
 
 async def test_an_engine_before_is_left_when_the_gateway_ends(tmp_path: Path) -> None:
-    left_at_another_engine(tmp_path)
-    other, asked = Engine(), asyncio.Event()
+    save(tmp_path, AT_ANOTHER_ENGINE)
+    asked = asyncio.Event()
 
     def fails(what: str) -> None:
         asked.set()
         raise EngineError("it is down")
 
-    other.fails = fails
     found = Lab(tmp_path)
-    found.engines["other"] = other
-    found.fleet.attach(found.backend)
-    found.fleet.start()
+    found.other.fails = fails
+    found.start()
     await asked.wait()
-    await found.fleet.close()
-    found.state.close()
-    assert other.is_closed
-    assert [each.id for each in state_file.read((tmp_path / "jobs.json").read_bytes())] == ["7"]
+    await found.close()
+    assert found.other.is_closed
+    assert saved(tmp_path) == ["7"]
 
 
 async def test_a_server_that_is_adopted_does_not_count_as_one_that_was_started_in_no_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    before = StateFile(tmp_path)
-    before.open()
-    before.change(SavedJob("lab-00000001", "7", "lab", "fake", "", "fits", 4242, "127.0.0.1:4242", 1.0))
-    before.close()
+    save(tmp_path, SavedJob("lab-00000001", "7", "lab", "fake", "", "fits", 4242, "127.0.0.1:4242", 1.0))
     found = Lab(tmp_path, max=2)
     found.engine.reported["7"] = JobReport(JobState.RUNNING, host="127.0.0.1")
-    found.fleet.attach(found.backend)
-    found.fleet.start()
+    found.start()
     (await found.backend.asked.get()).set_result(True)  # the second one
     assert await found.backend.added.get() == "127.0.0.1:4242"
     assert await found.backend.added.get() != "127.0.0.1:4242"
     assert caplog.text.count("is adopted") == caplog.text.count("serves at") == 1
-    await found.fleet.close()
-    found.state.close()
+    await found.close()
 
 
 def test_servers_that_fail_together_count_as_one_failed_start() -> None:
@@ -318,7 +318,7 @@ async def test_a_file_that_is_written_slowly_does_not_hold_the_gateway_up(
         go.set()
         (await found.backend.asked.get()).set_result(True)
     assert all(waited)
-    assert state_file.read((tmp_path / "jobs.json").read_bytes()) == []
+    assert saved(tmp_path) == []
 
 
 def test_what_changes_while_the_file_is_written_is_in_it_in_the_end(
@@ -350,10 +350,7 @@ def test_what_changes_while_the_file_is_written_is_in_it_in_the_end(
 
 
 def test_a_job_of_no_backend_is_taken_by_one_of_those_that_share_the_folder(tmp_path: Path) -> None:
-    written = StateFile(tmp_path)
-    written.open()
-    written.change(SavedJob("gone-00000001", "7", "gone", "slurm"))
-    written.close()
+    save(tmp_path, SavedJob("gone-00000001", "7", "gone", "slurm"))
     state = StateFile(tmp_path)
     state.used_by("coarse")
     state.used_by("fine")

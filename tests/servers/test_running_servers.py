@@ -5,8 +5,9 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -20,7 +21,7 @@ from tests.interop.processes import free_port
 from tests.limits import GENEROUS, until
 from tests.peers.build import require
 from tests.running_gateway import config_of, running_gateway
-from tests.servers.discovery.running import messages
+from tests.servers.discovery.running import Messages, messages
 
 
 @pytest.fixture(autouse=True)
@@ -107,14 +108,49 @@ async def client(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
         yield found
 
 
+@dataclass
+class Running:
+    """A gateway that starts servers, its client, and the lines of its log."""
+
+    gateway: Gateway
+    http: httpx.AsyncClient
+    log: Messages
+
+
+@asynccontextmanager
+async def serving(text: str) -> AsyncIterator[Running]:
+    with messages() as log:
+        async with running_gateway(text) as gateway, client(gateway) as http:
+            yield Running(gateway, http, log)
+
+
+@asynccontextmanager
+async def running(folder: Path, keys: str = "max: 1", *, text: str = "") -> AsyncIterator[Running]:
+    """A gateway with these keys of `servers`, or with the configuration `text`. None of its processes is left."""
+    async with serving(text or config(folder, keys)) as here:
+        yield here
+    assert not processes(folder)
+
+
+async def evaluate(http: httpx.AsyncClient) -> int:
+    """The process that has answered."""
+    reply = await http.post("/Evaluate", json=EVALUATE)
+    assert reply.status_code == 200, reply.text
+    return int(reply.json()["output"][0][0])
+
+
+async def failure(http: httpx.AsyncClient) -> str:
+    """The text of the error that a call gets."""
+    reply = await http.post("/Evaluate", json=EVALUATE)
+    assert reply.status_code >= 500
+    return reply.text
+
+
 async def test_a_call_from_zero_starts_a_server_by_a_job_script_of_um_bridges_form(tmp_path: Path) -> None:
     job_script(tmp_path)
-    async with running_gateway(config(tmp_path)) as gateway, client(gateway) as http:
+    async with running(tmp_path) as here:
         assert not processes(tmp_path)
-        reply = await http.post("/Evaluate", json=EVALUATE)
-        assert reply.status_code == 200, reply.text
-        assert reply.json()["output"][0][0] in processes(tmp_path)
-    assert not processes(tmp_path)
+        assert await evaluate(here.http) in processes(tmp_path)
     assert not list((tmp_path / "state/jobs").iterdir())
 
 
@@ -123,12 +159,11 @@ async def test_a_burst_from_zero_starts_as_many_servers_as_it_needs_at_once(tmp_
     """All calls wait for the metadata of their model, which are one question, and no server comes before the third."""
     third = f'touch "{tmp_path}/started.$HQ_JOB_ID"\nuntil [ -e "{tmp_path}/go" ]; do sleep 0.05; done\nuntil (exec'
     job_script(tmp_path, SCRIPT.replace("until (exec", third))
-    async with running_gateway(config(tmp_path, "max: 3")) as gateway, client(gateway) as http:
-        calls = [asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE)) for _ in range(6)]
+    async with running(tmp_path, "max: 3") as here:
+        calls = [asyncio.ensure_future(evaluate(here.http)) for _ in range(6)]
         await until(lambda: len(list(tmp_path.glob("started.*"))) == 3)
         (tmp_path / "go").touch()
-        assert [(await each).status_code for each in calls] == [200] * 6
-    assert not processes(tmp_path)
+        await asyncio.gather(*calls)
 
 
 @pytest.mark.long
@@ -137,68 +172,62 @@ async def test_a_burst_is_answered_by_no_more_servers_than_allowed(tmp_path: Pat
     called = f'import glob; open("{tmp_path}/called." + str(os.getpid()), "w").close(); '
     others = f'[time.sleep(0.02) for _ in iter(lambda: len(glob.glob("{tmp_path}/called.*")) == 4, True)]'
     job_script(tmp_path, call=called + others)
-    async with running_gateway(config(tmp_path, "max: 4")) as gateway, client(gateway) as http:
-        replies = await asyncio.gather(*(http.post("/Evaluate", json=EVALUATE) for _ in range(64)))
-        assert [each.status_code for each in replies] == [200] * 64
-        assert len({each.json()["output"][0][0] for each in replies}) == 4
-        status = gateway.state.status().backends["lab"].servers
+    async with running(tmp_path, "max: 4") as here:
+        assert len(set(await asyncio.gather(*(evaluate(here.http) for _ in range(64))))) == 4
+        status = here.gateway.state.status().backends["lab"].servers
         assert status is not None
         assert len(status) == 4
         assert sum(each.calls for each in status) == 64
-    assert not processes(tmp_path)
 
 
 async def test_a_server_without_calls_is_ended_and_another_started_for_the_next_call(tmp_path: Path) -> None:
     job_script(tmp_path)
-    text = config(tmp_path, "max: 1, idle: 0.2")
-    with messages() as lines:
-        async with running_gateway(text) as gateway, client(gateway) as http:
-            first = (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0]
-            await lines.until("has ended: no call for 0.2 s")
-            assert not processes(tmp_path)
-            assert not gateway.state.status().backends["lab"].endpoints
-            second = (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0]
-            assert second != first
+    async with running(tmp_path, "max: 1, idle: 0.2") as here:
+        first = await evaluate(here.http)
+        await here.log.until("has ended: no call for 0.2 s")
+        assert not processes(tmp_path)
+        assert not here.gateway.state.status().backends["lab"].endpoints
+        assert await evaluate(here.http) != first
 
 
 async def test_a_server_is_replaced_after_its_calls(tmp_path: Path) -> None:
     job_script(tmp_path)
-    async with running_gateway(config(tmp_path, "max: 1, calls_per_server: 2")) as gateway, client(gateway) as http:
-        used = [(await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] for _ in range(5)]
+    async with running(tmp_path, "max: 1, calls_per_server: 2") as here:
+        used = [await evaluate(here.http) for _ in range(5)]
     assert used[0] == used[1] != used[2] == used[3] != used[4]
 
 
+FAILING = "#!/bin/bash\necho no licence for PUMPKIN\nexit 3\n"
+STUCK = "#!/bin/bash\nsleep infinity\n"
+
+
 async def test_a_script_that_fails_at_once_is_tried_a_few_times_and_its_output_is_in_the_error(tmp_path: Path) -> None:
-    job_script(tmp_path, "#!/bin/bash\necho no licence for PUMPKIN\nexit 3\n")
-    async with running_gateway(config(tmp_path)) as gateway, client(gateway) as http:
-        reply = await http.post("/Evaluate", json=EVALUATE)
-        assert reply.status_code >= 500
-        assert "failed (exit code 3) before it served" in reply.text
-        assert "no licence for PUMPKIN" in reply.text
-        assert gateway.state.assembly.backends["lab"].slots.starter.starts == 3  # type: ignore[attr-defined]
+    job_script(tmp_path, FAILING)
+    async with running(tmp_path) as here:
+        text = await failure(here.http)
+        assert "failed (exit code 3) before it served" in text
+        assert "no licence for PUMPKIN" in text
+        assert here.gateway.state.assembly.backends["lab"].slots.starter.starts == 3  # type: ignore[attr-defined]
 
 
 @pytest.mark.long
 async def test_a_backend_whose_server_does_not_start_keeps_no_model_of_others_from_the_list(tmp_path: Path) -> None:
     job_script(tmp_path)
-    (tmp_path / "stuck.sh").write_text("#!/bin/bash\nsleep infinity\n")
+    (tmp_path / "stuck.sh").write_text(STUCK)
     stuck = f'{{engine: process, script: "{tmp_path}/stuck.sh", state: "{tmp_path}/state/stuck"}}'
     text = config(tmp_path).replace("routes: [", f"  stuck: {{protocol: umbridge, servers: {stuck}}}\nroutes: [")
     text = text.replace('{model: "*"}, backend: lab}', '{model: "s*"}, backend: stuck}, {match: {}, backend: lab}')
-    async with running_gateway(text) as gateway, client(gateway) as http:
-        assert (await http.get("/Info")).json()["models"] == ["posterior"]
-        assert [each.state for each in gateway.state.status().backends["stuck"].servers or ()] == ["starting"]
-    assert not processes(tmp_path)
+    async with running(tmp_path, text=text) as here:
+        assert (await here.http.get("/Info")).json()["models"] == ["posterior"]
+        assert [each.state for each in here.gateway.state.status().backends["stuck"].servers or ()] == ["starting"]
 
 
 @pytest.mark.long
 async def test_the_output_of_a_job_is_hidden_from_clients_that_get_brief_errors(tmp_path: Path) -> None:
-    job_script(tmp_path, "#!/bin/bash\necho no licence for PUMPKIN\nexit 3\n")
+    job_script(tmp_path, FAILING)
     text = config(tmp_path).replace("[umbridge]}", "[umbridge], errors: {detail: brief}}")
-    async with running_gateway(text) as gateway, client(gateway) as http:
-        reply = await http.post("/Evaluate", json=EVALUATE)
-        assert reply.status_code >= 500
-        assert "PUMPKIN" not in reply.text
+    async with running(tmp_path, text=text) as here:
+        assert "PUMPKIN" not in await failure(here.http)
 
 
 @pytest.mark.long
@@ -210,50 +239,49 @@ async def test_a_script_that_announces_the_gateway_itself_is_not_believed(tmp_pa
     text += "".join(f'{name}: {{bind: "127.0.0.1:{ports[name]}"}}\n' for name in ("admin", "health"))
     folder = '"$UMBRIDGE_LOADBALANCER_COMM_FILEDIR/url-1.txt"'
     job_script(tmp_path, f"#!/bin/bash\necho http://localhost:{ports[port]} > {folder}\nsleep infinity\n")
-    with messages() as log:
-        async with running_gateway(text) as gateway, client(gateway) as http:
-            reply = await http.post("/Evaluate", json=EVALUATE)
-            assert reply.status_code >= 500
-            assert "servers.start_timeout" in reply.text
-            own = f"it is the gateway's own address 127.0.0.1:{ports[port]}"
-            assert f"localhost:{ports[port]} cannot be used: {own}" in await log.until("cannot be used")
+    async with running(tmp_path, text=text) as here:
+        assert "servers.start_timeout" in await failure(here.http)
+        own = f"it is the gateway's own address 127.0.0.1:{ports[port]}"
+        assert f"localhost:{ports[port]} cannot be used: {own}" in await here.log.until("cannot be used")
 
 
 async def test_a_script_that_never_announces_is_ended_after_start_timeout(tmp_path: Path) -> None:
-    job_script(tmp_path, "#!/bin/bash\nsleep infinity\n")
-    async with running_gateway(config(tmp_path, "max: 2, start_timeout: 0.5")) as gateway, client(gateway) as http:
-        reply = await http.post("/Evaluate", json=EVALUATE)
-        assert reply.status_code >= 500
-        assert "servers.start_timeout" in reply.text
-    assert not processes(tmp_path)
+    job_script(tmp_path, STUCK)
+    async with running(tmp_path, "max: 2, start_timeout: 0.5") as here:
+        assert "servers.start_timeout" in await failure(here.http)
+
+
+def busy_script(folder: Path, write: Callable[..., None] = job_script) -> tuple[Path, Path]:
+    """A server that opens the pipe `busy` when it has a call, which does not end while the file `stuck` is there."""
+    busy, stuck = folder / "busy", folder / "stuck"
+    os.mkfifo(busy)
+    stuck.touch()
+    write(folder, call=f'os.path.exists("{stuck}") and (open("{busy}", "w").close(), time.sleep(60))')
+    return busy, stuck
+
+
+def kill(folder: Path, pattern: bytes) -> None:
+    """Kill the processes of `folder` whose commands match."""
+    for each in processes(folder):
+        if re.search(pattern, command(each)):
+            os.kill(each, signal.SIGKILL)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("victim", ["server", "job"])
+@pytest.mark.parametrize("victim", [b"HTTPServer", b"^bash"], ids=["server", "job"])
 async def test_a_call_whose_server_is_killed_tells_so_and_the_next_call_gets_a_new_one(
-    tmp_path: Path, victim: str
+    tmp_path: Path, victim: bytes
 ) -> None:
-    busy, stuck = tmp_path / "busy", tmp_path / "stuck"
-    os.mkfifo(busy)  # the server opens it when it has the call
-    job_script(tmp_path, call=f'os.path.exists("{stuck}") and (open("{busy}", "w").close(), time.sleep(60))')
-    stuck.touch()
-    async with running_gateway(config(tmp_path)) as gateway, client(gateway) as http:
-        call = asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE))
+    busy, stuck = busy_script(tmp_path)
+    async with running(tmp_path) as here:
+        call = asyncio.ensure_future(failure(here.http))
         await asyncio.to_thread(busy.read_bytes)
-        if victim == "server":
-            found = [each for each in processes(tmp_path) if b"HTTPServer" in command(each)]
-        else:
-            found = [each for each in processes(tmp_path) if command(each).startswith(b"bash")]
-        for each in found:
-            os.kill(each, signal.SIGKILL)
-        reply = await call
-        assert reply.status_code >= 500
-        assert "job lab-" in reply.text
-        assert "a server of" in reply.text
+        kill(tmp_path, victim)
+        text = await call
+        assert "job lab-" in text
+        assert "a server of" in text
         stuck.unlink()
-        reply = await http.post("/Evaluate", json=EVALUATE)
-        assert reply.status_code == 200, reply.text
-    assert not processes(tmp_path)
+        await evaluate(here.http)
 
 
 def command(pid: int) -> bytes:
@@ -285,24 +313,26 @@ async def gateway_process(
         await process.communicate()
 
 
+async def server_of_process(folder: Path, text: str, end: signal.Signals = signal.SIGTERM) -> int:
+    """The server that answers a call to a gateway in a process of its own, which is ended by this signal."""
+    async with gateway_process(folder, text) as (process, http):
+        server = await evaluate(http)
+        process.send_signal(end)
+        await process.wait()
+    return server
+
+
 async def gone(folder: Path) -> None:
     """Return when no process of `folder` is left."""
-    async with asyncio.timeout(GENEROUS):
-        await until(lambda: not processes(folder))
+    await until(lambda: not processes(folder))
 
 
 @pytest.mark.long
 async def test_servers_end_with_a_gateway_that_is_killed(tmp_path: Path) -> None:
     job_script(tmp_path)
-    async with gateway_process(tmp_path, config(tmp_path)) as (process, http):
-        first = (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0]
-        process.kill()
-        await process.wait()
-        await gone(tmp_path)
-    async with gateway_process(tmp_path, config(tmp_path)) as (process, http):
-        assert (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] != first
-        process.terminate()
-        await process.wait()
+    first = await server_of_process(tmp_path, config(tmp_path), signal.SIGKILL)
+    await gone(tmp_path)
+    assert await server_of_process(tmp_path, config(tmp_path)) != first
     assert not processes(tmp_path)
 
 
@@ -311,21 +341,11 @@ async def test_servers_end_with_a_gateway_that_is_killed(tmp_path: Path) -> None
 async def test_servers_that_are_kept_are_adopted_by_the_next_gateway(tmp_path: Path, end: signal.Signals) -> None:
     job_script(tmp_path)
     kept = config(tmp_path, "max: 1, keep: true")
-    async with gateway_process(tmp_path, kept) as (process, http):
-        first = (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0]
-        process.send_signal(end)
-        await process.wait()
+    first = await server_of_process(tmp_path, kept, end)
     assert first in processes(tmp_path)
-    async with gateway_process(tmp_path, kept) as (process, http):
-        assert (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] == first
-        process.kill()
-        await process.wait()
+    assert await server_of_process(tmp_path, kept, signal.SIGKILL) == first
     # It does not fit any more: it is ended, and nothing is kept.
-    other = config(tmp_path, "max: 1, resources: {seconds: 1000}")
-    async with gateway_process(tmp_path, other) as (process, http):
-        assert (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] != first
-        process.terminate()
-        await process.wait()
+    assert await server_of_process(tmp_path, config(tmp_path, "max: 1, resources: {seconds: 1000}")) != first
     assert not processes(tmp_path)
 
 
@@ -334,18 +354,15 @@ async def test_a_reload_keeps_the_servers_of_a_backend_that_stays_and_ends_those
     tmp_path: Path,
 ) -> None:
     job_script(tmp_path)
-    with messages() as lines:
-        async with running_gateway(config(tmp_path)) as gateway, client(gateway) as http:
-            first = (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0]
-            for keys in ("max: 1, idle: 100", "max: 2"):
-                await gateway.reload(config_of(config(tmp_path, keys)))
-                assert (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] == first
-            changed = config(tmp_path, "max: 2, resources: {seconds: 1000}")
-            await gateway.reload(config_of(changed))
-            assert (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] != first
-            await lines.until("has ended: the configuration has changed")
-            assert first not in processes(tmp_path)
-    assert not processes(tmp_path)
+    async with running(tmp_path) as here:
+        first = await evaluate(here.http)
+        for keys in ("max: 1, idle: 100", "max: 2"):
+            await here.gateway.reload(config_of(config(tmp_path, keys)))
+            assert await evaluate(here.http) == first
+        await here.gateway.reload(config_of(config(tmp_path, "max: 2, resources: {seconds: 1000}")))
+        assert await evaluate(here.http) != first
+        await here.log.until("has ended: the configuration has changed")
+        assert first not in processes(tmp_path)
 
 
 @pytest.mark.parametrize("keys", ["max: 2", "max: 1, resources: {seconds: 1000}"])
@@ -354,33 +371,25 @@ async def test_a_call_that_waits_for_its_server_while_the_configuration_is_reloa
 ) -> None:
     go = tmp_path / "go"
     os.mkfifo(go)
-    job_script(tmp_path)
-    script = (tmp_path / "job.sh").read_text().replace("#!/bin/bash\n", f"#!/bin/bash\nread < {go}\n")
-    (tmp_path / "job.sh").write_text(script)
-    with messages() as lines:
-        async with running_gateway(config(tmp_path)) as gateway, client(gateway) as http:
-            call = asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE))
-            await lines.until("is submitted to the engine process")
-            with open(os.open(go, os.O_RDWR), "w") as opened:  # noqa: ASYNC230 - a pipe that is open at both ends
-                await gateway.reload(config_of(config(tmp_path, keys)))
-                opened.write("go\n" * 8)
-                opened.flush()
-                reply = await call
-            assert reply.status_code == 200, reply.text
-    assert not processes(tmp_path)
+    job_script(tmp_path, SCRIPT.replace("#!/bin/bash\n", f"#!/bin/bash\nread < {go}\n"))
+    async with running(tmp_path) as here:
+        call = asyncio.ensure_future(evaluate(here.http))
+        await here.log.until("is submitted to the engine process")
+        with open(os.open(go, os.O_RDWR), "w") as opened:  # noqa: ASYNC230 - a pipe that is open at both ends
+            await here.gateway.reload(config_of(config(tmp_path, keys)))
+            opened.write("go\n" * 8)
+            opened.flush()
+            await call
 
 
 @pytest.mark.long
 async def test_a_server_is_replaced_before_its_walltime_is_over(tmp_path: Path) -> None:
     job_script(tmp_path)
-    keys = "min: 1, max: 2, resources: {seconds: 4}"
-    with messages() as lines:
-        async with running_gateway(config(tmp_path, keys)) as gateway, client(gateway) as http:
-            for _ in range(2):
-                assert (await http.post("/Evaluate", json=EVALUATE)).status_code == 200
-                await lines.until("its walltime is nearly over")
-            assert (await http.post("/Evaluate", json=EVALUATE)).status_code == 200
-    assert not processes(tmp_path)
+    async with running(tmp_path, "min: 1, max: 2, resources: {seconds: 4}") as here:
+        for _ in range(2):
+            await evaluate(here.http)
+            await here.log.until("its walltime is nearly over")
+        await evaluate(here.http)
 
 
 @pytest.mark.long
@@ -389,30 +398,24 @@ async def test_the_example_of_the_page_serves(tmp_path: Path) -> None:
     text = page.split("```yaml\n")[1].split("```")[0]
     text = text.replace("127.0.0.1:8080", "127.0.0.1:0").replace("[gateway,", f"[{sys.executable}, -m, gateway,")
     text = text.replace("      idle: 60\n", f"      idle: 60\n      state: {tmp_path}/state\n")
-    async with running_gateway(text) as gateway, client(gateway) as http:
-        reply = await http.post("/Evaluate", json={"name": "posterior", "input": [[1.0, 1.0]], "config": {}})
+    async with running(tmp_path, text=text) as here:
+        reply = await here.http.post("/Evaluate", json={**EVALUATE, "input": [[1.0, 1.0]]})
         assert reply.json() == {"output": [[0.0]]}
-    assert not processes(tmp_path)
 
 
 async def test_a_state_folder_has_one_gateway_at_a_time(tmp_path: Path) -> None:
     job_script(tmp_path)
-    with messages() as lines:
-        async with running_gateway(config(tmp_path, "min: 1")):
-            await lines.until("is submitted to the engine process")
-            text = config(tmp_path, "max: 1, start_timeout: 0.5")
-            async with running_gateway(text) as second, client(second) as http:
-                reply = await http.post("/Evaluate", json=EVALUATE)
-                assert reply.status_code >= 500
-                assert "is in use by another gateway" in reply.text
+    async with running(tmp_path, "min: 1") as here:
+        await here.log.until("is submitted to the engine process")
+        async with serving(config(tmp_path, "max: 1, start_timeout: 0.5")) as second:
+            assert "is in use by another gateway" in await failure(second.http)
 
 
 @pytest.mark.long
 async def test_a_job_has_no_more_memory_than_it_may(tmp_path: Path) -> None:
     job_script(tmp_path, f"#!/bin/bash\n{sys.executable} -c 'bytes(2**31)'\n")
-    text = config(tmp_path, "max: 1, resources: {memory: 1000000000}")
-    async with running_gateway(text) as gateway, client(gateway) as http:
-        assert "MemoryError" in (await http.post("/Evaluate", json=EVALUATE)).text
+    async with running(tmp_path, "max: 1, resources: {memory: 1000000000}") as here:
+        assert "MemoryError" in await failure(here.http)
 
 
 @pytest.mark.parametrize(
@@ -439,65 +442,60 @@ def test_a_script_that_is_not_there_and_workers_are_refused(tmp_path: Path) -> N
         config_of(config(tmp_path) + "workers: 2\n")
 
 
-@pytest.mark.real
-async def test_the_python_server_of_um_bridge_is_started_by_a_job_script(tmp_path: Path) -> None:
+def script_of_the_real_server(folder: Path, variable: str = "HQ_JOB_ID") -> None:
+    """A job script that starts UM-Bridge's Python server. The job's id is in this variable."""
     python = require("umbridge") / "bin" / "python"
     server = Path(__file__).parents[1] / "interop/servers/umbridge_models.py"
-    waiting, _, rest = SCRIPT.partition("until ")
-    job_script(tmp_path, f"{waiting.partition('PYTHON')[0]}{python} {server} $PORT &\nuntil {rest}")
-    async with running_gateway(config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
-        calls = [{"name": "posterior", "input": [[1.0, 1.0 + each]], "config": {}} for each in range(8)]
-        replies = await asyncio.gather(*(http.post("/Evaluate", json=each) for each in calls))
-        assert [each.status_code for each in replies] == [200] * 8, replies[0].text
-        assert len({each.text for each in replies}) == 8
-    assert not processes(tmp_path)
+    waiting, _, rest = SCRIPT.replace("HQ_JOB_ID", variable).partition("until ")
+    job_script(folder, f"{waiting.partition('PYTHON')[0]}{python} {server} $PORT &\nuntil {rest}")
+
+
+async def eight_values(http: httpx.AsyncClient) -> None:
+    """Call the model at eight points at once, where it has eight values."""
+    calls = [{"name": "posterior", "input": [[1.0, 1.0 + each]], "config": {}} for each in range(8)]
+    replies = await asyncio.gather(*(http.post("/Evaluate", json=each) for each in calls))
+    assert [each.status_code for each in replies] == [200] * 8, replies[0].text
+    assert len({each.text for each in replies}) == 8
+
+
+@pytest.mark.real
+async def test_the_python_server_of_um_bridge_is_started_by_a_job_script(tmp_path: Path) -> None:
+    script_of_the_real_server(tmp_path)
+    async with running(tmp_path, "max: 2") as here:
+        await eight_values(here.http)
 
 
 async def test_a_job_whose_watcher_is_killed_leaves_no_process(tmp_path: Path) -> None:
     job_script(tmp_path)
-    with messages() as lines:
-        async with running_gateway(config(tmp_path)) as gateway, client(gateway) as http:
-            first = (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0]
-            for each in processes(tmp_path):
-                if b"watcher.py" in command(each):
-                    os.kill(each, signal.SIGKILL)
-            await lines.until("is unknown to the engine now")
-            assert (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] != first
-            assert first not in processes(tmp_path)
-    assert not processes(tmp_path)
+    async with running(tmp_path) as here:
+        first = await evaluate(here.http)
+        kill(tmp_path, b"watcher.py")
+        await here.log.until("is unknown to the engine now")
+        assert await evaluate(here.http) != first
+        assert first not in processes(tmp_path)
 
 
 async def test_clients_that_leave_while_they_wait_leave_nothing_behind(tmp_path: Path) -> None:
-    job_script(tmp_path, "#!/bin/bash\nsleep infinity\n")
-    with messages() as lines:
-        async with running_gateway(config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
-            calls = [asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE)) for _ in range(8)]
-            calls += [asyncio.ensure_future(http.get("/Info")) for _ in range(8)]
-            await lines.until("is submitted to the engine process")
-            for each in calls:
-                each.cancel()
-            await asyncio.wait(calls)
-    assert gateway.state.assembly.backends["lab"].waiting == 0
-    assert not processes(tmp_path)
+    job_script(tmp_path, STUCK)
+    async with running(tmp_path, "max: 2") as here:
+        calls = [asyncio.ensure_future(here.http.post("/Evaluate", json=EVALUATE)) for _ in range(8)]
+        calls += [asyncio.ensure_future(here.http.get("/Info")) for _ in range(8)]
+        await here.log.until("is submitted to the engine process")
+        for each in calls:
+            each.cancel()
+        await asyncio.wait(calls)
+    assert here.gateway.state.assembly.backends["lab"].waiting == 0
     assert not list((tmp_path / "state/jobs").iterdir())
 
 
 @pytest.mark.long
 async def test_a_call_whose_server_is_killed_is_sent_to_another_one_where_that_is_safe(tmp_path: Path) -> None:
-    busy, stuck = tmp_path / "busy", tmp_path / "stuck"
-    os.mkfifo(busy)
-    job_script(tmp_path, call=f'os.path.exists("{stuck}") and (open("{busy}", "w").close(), time.sleep(60))')
-    stuck.touch()
-    text = config(tmp_path).replace(
-        "    protocol: umbridge\n", "    protocol: umbridge\n    safe: true\n    policies: [{retry: {attempts: 3}}]\n"
-    )
-    async with running_gateway(text) as gateway, client(gateway) as http:
-        call = asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE))
+    busy, stuck = busy_script(tmp_path)
+    protocol = "    protocol: umbridge\n"
+    text = config(tmp_path).replace(protocol, f"{protocol}    safe: true\n    policies: [{{retry: {{attempts: 3}}}}]\n")
+    async with running(tmp_path, text=text) as here:
+        call = asyncio.ensure_future(evaluate(here.http))
         await asyncio.to_thread(busy.read_bytes)
         stuck.unlink()
-        for each in processes(tmp_path):
-            if b"HTTPServer" in command(each):
-                os.kill(each, signal.SIGKILL)
-        reply = await call
-        assert reply.status_code == 200, reply.text
-    assert not processes(tmp_path)
+        kill(tmp_path, b"HTTPServer")
+        await call

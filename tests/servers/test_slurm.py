@@ -17,10 +17,7 @@ from tests.servers.clusters import slurm_is_missing, slurm_processes
 from tests.servers.jobs import job, processes_with, until_no_process_with, until_state
 
 MISSING = slurm_is_missing()
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(MISSING is not None, reason=f"no SLURM: {MISSING}"),
-]
+pytestmark = [pytest.mark.real, pytest.mark.skipif(MISSING is not None, reason=f"no SLURM: {MISSING}")]
 Daemons = dict[str, "subprocess.Popen[bytes]"]
 
 
@@ -71,12 +68,15 @@ async def test_a_command_runs_as_a_job(engine: Engine, tmp_path: Path) -> None:
     assert (tmp_path / "100%j").read_text() == "two words $HOME %j\n"
 
 
+async def reason_to_wait(engine: Engine, id_: str) -> str:
+    while (report := await until_state(engine, id_, JobState.WAITING)).reason in ("", "Priority"):
+        pass
+    return report.reason
+
+
 async def test_a_job_that_no_node_can_run_waits_and_says_why(engine: Engine, tmp_path: Path) -> None:
     id_ = await engine.submit(job(tmp_path, "", resources=Resources(cpus=1000)))
-    report = await until_state(engine, id_, JobState.WAITING)
-    while report.reason in ("", "Priority"):
-        report = await until_state(engine, id_, JobState.WAITING)
-    assert report.reason == "PartitionConfig"
+    assert await reason_to_wait(engine, id_) == "PartitionConfig"
     await engine.cancel([id_])
     await until_state(engine, id_, JobState.CANCELLED)
 
@@ -86,10 +86,7 @@ async def test_a_job_waits_for_room(engine: Engine, tmp_path: Path) -> None:
     first = await engine.submit(job(tmp_path, "sleep 987", resources=whole))
     await until_state(engine, first, JobState.RUNNING)
     second = await engine.submit(job(tmp_path, "sleep 987", resources=whole))
-    report = await until_state(engine, second, JobState.WAITING)
-    while report.reason in ("", "Priority"):
-        report = await until_state(engine, second, JobState.WAITING)
-    assert report.reason == "Resources"
+    assert await reason_to_wait(engine, second) == "Resources"
     await engine.cancel([first, second])
     await until_state(engine, first, JobState.CANCELLED)
 

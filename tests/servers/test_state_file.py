@@ -6,6 +6,7 @@ import logging
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -14,18 +15,21 @@ import pytest
 from gateway.servers.engine import EngineError
 from gateway.servers.state_file import SavedJob, StateFile, name_for
 from tests.limits import GENEROUS, until
-from tests.running_gateway import config_of, running_gateway
-from tests.servers.discovery.running import messages
+from tests.running_gateway import config_of
 from tests.servers.test_running_servers import (
     CONFIG,
     EVALUATE,
-    client,
+    SCRIPT,
     config,
-    gateway_process,
+    evaluate,
+    failure,
     gone,
     job_script,
     processes,
-)
+    running,
+    server_of_process,
+    serving,
+)  # fmt: skip
 
 pytestmark = pytest.mark.long
 
@@ -143,10 +147,7 @@ KEPT = "max: 1, keep: true"
 
 async def kept_server(folder: Path) -> int:
     """The server that a gateway has left which was killed."""
-    async with gateway_process(folder, config(folder, KEPT)) as (process, http):
-        server: int = (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0]
-        process.kill()
-        await process.wait()
+    server = await server_of_process(folder, config(folder, KEPT), signal.SIGKILL)
     assert server in processes(folder)
     return server
 
@@ -155,42 +156,31 @@ def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-20])
 
 
-def without_id(file: Path) -> None:
-    jobs = json.loads(file.read_bytes())
-    file.write_text(json.dumps([{**each, "id": ""} for each in jobs]))
+def changed(file: Path, **members: str) -> None:
+    """Give these members to each job of the file."""
+    file.write_text(json.dumps([{**each, **members} for each in json.loads(file.read_bytes())]))
 
 
-def of_a_backend_that_is_gone(file: Path) -> None:
-    jobs = json.loads(file.read_bytes())
-    file.write_text(json.dumps([{**each, "backend": "gone"} for each in jobs]))
-
-
-@pytest.mark.parametrize("damage", [cut, Path.unlink, of_a_backend_that_is_gone])
+@pytest.mark.parametrize("damage", [cut, Path.unlink, partial(changed, backend="gone")])
 async def test_a_job_that_the_file_does_not_tell_enough_of_is_ended(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     job_script(tmp_path)
     server = await kept_server(tmp_path)
     damage(tmp_path / "state/jobs.json")
-    async with running_gateway(config(tmp_path, KEPT)) as gateway, client(gateway) as http:
-        assert (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] != server
+    async with serving(config(tmp_path, KEPT)) as here:
+        assert await evaluate(here.http) != server
         assert server not in processes(tmp_path)
-        await gateway.reload(gateway.state.config.model_copy(update={"backends": {}, "routes": ()}))
+        await here.gateway.reload(here.gateway.state.config.model_copy(update={"backends": {}, "routes": ()}))
         await gone(tmp_path)
 
 
 async def test_a_job_whose_submission_the_gateway_did_not_survive_is_found_by_its_name(tmp_path: Path) -> None:
     job_script(tmp_path)
     server = await kept_server(tmp_path)
-    without_id(tmp_path / "state/jobs.json")
-    async with gateway_process(tmp_path, config(tmp_path, KEPT)) as (process, http):
-        assert (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] == server
-        process.kill()
-        await process.wait()
-    async with gateway_process(tmp_path, config(tmp_path, "max: 1")) as (process, http):
-        assert (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] != server
-        process.send_signal(signal.SIGTERM)
-        await process.wait()
+    changed(tmp_path / "state/jobs.json", id="")
+    assert await server_of_process(tmp_path, config(tmp_path, KEPT), signal.SIGKILL) == server
+    assert await server_of_process(tmp_path, config(tmp_path)) != server
     assert not processes(tmp_path)
 
 
@@ -204,17 +194,13 @@ async def until_served(http: httpx.AsyncClient) -> None:
 async def test_a_folder_that_cannot_be_used_is_named_in_the_log_and_in_errors(tmp_path: Path) -> None:
     job_script(tmp_path)
     (tmp_path / "state").write_text("")
-    with messages() as lines:
-        text = config(tmp_path, "max: 1, start_timeout: 0.5")
-        async with running_gateway(text) as gateway, client(gateway) as http:
-            reply = await http.post("/Evaluate", json=EVALUATE)
-            assert reply.status_code >= 500
-            assert f"the folder {tmp_path}/state (servers.state) is unusable: File exists" in reply.text
-            await gateway.reload(config_of(config(tmp_path)))  # with time for a server to start
-            (tmp_path / "state").unlink()
-            await until_served(http)
-        await lines.until("the gateway cannot manage its servers: the folder")
-    assert not processes(tmp_path)
+    async with running(tmp_path, "max: 1, start_timeout: 0.5") as here:
+        told = await failure(here.http)
+        assert f"the folder {tmp_path}/state (servers.state) is unusable: File exists" in told
+        await here.gateway.reload(config_of(config(tmp_path)))  # with time for a server to start
+        (tmp_path / "state").unlink()
+        await until_served(here.http)
+        await here.log.until("the gateway cannot manage its servers: the folder")
 
 
 @pytest.fixture
@@ -231,6 +217,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", disk], check=True)
 
 
+def config_on(disk: Path, folder: Path, keys: str) -> str:
+    """A configuration with its state on `disk`, and the script in `folder`."""
+    return CONFIG.replace("FOLDER/state", f"{disk}/state").replace("FOLDER", str(folder)).replace("KEYS", keys)
+
+
 def fill(disk: Path) -> None:
     with (disk / "full").open("wb", buffering=0) as file:
         try:
@@ -243,41 +234,30 @@ def fill(disk: Path) -> None:
 async def test_a_full_disk_before_a_job_is_submitted(tmp_path: Path, small_disk: Path) -> None:
     """It is not submitted, since nobody would know of it."""
     job_script(tmp_path)
-    text = CONFIG.replace("FOLDER/state", f"{small_disk}/state").replace("FOLDER", str(tmp_path))
-    text = text.replace("KEYS", KEPT)
     (small_disk / "state").mkdir()
     (small_disk / "state/lock").touch()
     fill(small_disk)
-    async with running_gateway(text) as gateway, client(gateway) as http:
-        reply = await http.post("/Evaluate", json=EVALUATE)
-        assert reply.status_code >= 500
-        assert "cannot be submitted: No space left on device" in reply.text
+    async with serving(config_on(small_disk, tmp_path, KEPT)) as here:
+        assert "cannot be submitted: No space left on device" in await failure(here.http)
         assert not processes(small_disk)
         assert not list((small_disk / "state").glob("processes/*"))
         (small_disk / "full").unlink()
-        await until_served(http)
-        await gateway.reload(gateway.state.config.model_copy(update={"backends": {}, "routes": ()}))
+        await until_served(here.http)
+        await here.gateway.reload(here.gateway.state.config.model_copy(update={"backends": {}, "routes": ()}))
         await gone(small_disk)
 
 
 async def test_a_disk_that_is_full_after_a_job_was_submitted(tmp_path: Path, small_disk: Path) -> None:
     """The gateway goes on; what it could not write is written when there is room."""
-    go = tmp_path / "go"
-    job_script(tmp_path)
-    script = (tmp_path / "job.sh").read_text()
-    (tmp_path / "job.sh").write_text(script.replace("#!/bin/bash\n", f"#!/bin/bash\nuntil [ -e {go} ]; do :; done\n"))
-    text = CONFIG.replace("FOLDER/state", f"{small_disk}/state").replace("FOLDER", str(tmp_path))
-    file = small_disk / "state/jobs.json"
-    with messages() as lines:
-        async with running_gateway(text.replace("KEYS", "max: 1")) as gateway, client(gateway) as http:
-            asked = asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE))
-            await lines.until("is submitted to the engine process")
-            fill(small_disk)
-            go.touch()
-            await lines.until(f"writing {file} failed (No space left on device)")
-            assert (await asked).status_code == 200
-            assert json.loads(file.read_bytes())[0]["address"] == ""
-            (small_disk / "full").unlink()
-            async with asyncio.timeout(GENEROUS):
-                await until(lambda: bool(json.loads(file.read_bytes())[0]["address"]))
-    assert not processes(small_disk)
+    go, file = tmp_path / "go", small_disk / "state/jobs.json"
+    job_script(tmp_path, SCRIPT.replace("#!/bin/bash\n", f"#!/bin/bash\nuntil [ -e {go} ]; do :; done\n"))
+    async with running(small_disk, text=config_on(small_disk, tmp_path, "max: 1")) as here:
+        asked = asyncio.ensure_future(evaluate(here.http))
+        await here.log.until("is submitted to the engine process")
+        fill(small_disk)
+        go.touch()
+        await here.log.until(f"writing {file} failed (No space left on device)")
+        await asked
+        assert json.loads(file.read_bytes())[0]["address"] == ""
+        (small_disk / "full").unlink()
+        await until(lambda: bool(json.loads(file.read_bytes())[0]["address"]))

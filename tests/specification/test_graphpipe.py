@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.requests import Request
 from gateway.core.tensors import tensor
@@ -49,16 +48,16 @@ async def test_a_server_of_one_model_is_never_asked_for_its_derivative(
     assert wires.sent["lab"] == []
 
 
-def through(protocol: str, server: Server) -> Wires:
-    """A gateway in front of one server that speaks `protocol`."""
+def through(protocol: str, server: Server, keys: str = "") -> Wires:
+    """A gateway in front of one server that speaks `protocol`, with these keys of the route."""
     text = CONFIG.replace("protocol: graphpipe", f"protocol: {protocol}").replace("http://lab:1/double", "lab:1")
-    return Wires(text, lab=server)
+    return Wires(text.replace("    backend: lab\n", f"    backend: lab\n    {keys}\n"), lab=server)
 
 
 def infer(config: bytes) -> bytes:
     """An InferRequest with one FP64 `x` and this config."""
-    request = Request(Operation.INFER, "m", inputs=(tensor("x", np.array([[1.0, 2.0]])),), parameters={})
-    request = replace(request, parameters={"config": config.decode(errors="surrogateescape")})
+    parameters = {"config": config.decode(errors="surrogateescape")}
+    request = Request(Operation.INFER, "m", inputs=(tensor("x", np.array([[1.0, 2.0]])),), parameters=parameters)
     return bytes(GRAPHPIPE.encode_request(request, TARGET).body)
 
 
@@ -85,35 +84,29 @@ async def test_a_config_is_a_string_or_any_other_binary_data() -> None:
     ],
 )
 async def test_bytes_that_have_no_form_on_the_other_side_are_refused_there(protocol: str, carried: str) -> None:
-    text = CONFIG.replace("protocol: graphpipe", f"protocol: {protocol}").replace("http://lab:1/double", "lab:1")
-    wires = Wires(text.replace("    backend: lab\n", f"    backend: lab\n    {carried}\n"), lab=replying(b"{}"))
+    wires = through(protocol, replying(b"{}"), carried)
     reply = await wires.post("graphpipe", "/graphpipe/m", infer(NOT_TEXT), "application/octet-stream")
     assert reply.status == 400
     assert b"config" in reply.body
     assert all(NOT_TEXT not in message.body for message in wires.sent["lab"])
 
 
-def errors(*told: tuple[int, str]) -> bytes:
-    """An InferResponse that holds an array of Error."""
-    return encode_errors(told)
-
-
 async def test_the_codes_and_the_list_of_errors_are_kept() -> None:
-    two = errors((404, "no such thing"), (7, "and another"))
+    two = encode_errors(((404, "no such thing"), (7, "and another")))
     wires = through("graphpipe", replying(two))
     reply = await wires.post("graphpipe", "/graphpipe/m", infer(b""), "application/octet-stream")
     assert (reply.status, bytes(reply.body)) == (404, two)
 
 
 async def test_others_get_all_texts() -> None:
-    wires = through("graphpipe", replying(errors((0, "first"), (7, "second"))))
+    wires = through("graphpipe", replying(encode_errors(((0, "first"), (7, "second")))))
     body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1, 2]}]}
     reply = await wires.post("v2-rest", "/v2/models/m/infer", json.dumps(body).encode())
     assert (reply.status, json.loads(bytes(reply.body))["error"]) == (500, "first; second")
 
 
 async def test_many_long_errors_are_cut() -> None:
-    wires = through("graphpipe", replying(errors(*[(500, "x" * 1000)] * 100)))
+    wires = through("graphpipe", replying(encode_errors(((500, "x" * 1000),) * 100)))
     reply = await wires.post("graphpipe", "/graphpipe/m", infer(b""), "application/octet-stream")
     assert reply.status == 500
     assert 8000 < len(reply.body) < 9000

@@ -35,14 +35,8 @@ def document(message: Message) -> Any:
     return json.loads(bytes(message.body))
 
 
-SIX = {
-    "s_s": {"key": "value"},
-    "s_b": {"key": "dmFsdWU="},
-    "s_i32": {"key": 1},
-    "s_i64": {"key": "2"},
-    "s_f": {"key": 0.5},
-    "s_d": {"key": 0.25},
-}
+VALUES = {"s_s": "value", "s_b": "dmFsdWU=", "s_i32": 1, "s_i64": "2", "s_f": 0.5, "s_d": 0.25}
+SIX = {name: {"key": value} for name, value in VALUES.items()}
 """As grps' own sample clients send it."""
 
 
@@ -86,10 +80,9 @@ async def test_what_comes_back_under_these_names_is_the_gmap_again() -> None:
         body = {"model_name": "m", "outputs": document(message)["inputs"]}
         return Message(parts=(json.dumps(body).encode(),), status=200)
 
-    told = """, signature: {
-      inputs: [{name: s_i32.k, datatype: INT32, shape: [1]}, {name: s_d.k, datatype: FP64, shape: [1]}],
-      outputs: [{name: s_i32.k, datatype: INT32, shape: [1]}, {name: s_d.k, datatype: FP64, shape: [1]}]}}]"""
-    wires = Wires(config("v2-rest, flavor: plain").replace("backend: lab}]", "backend: lab" + told), lab=v2)
+    entries = "[{name: s_i32.k, datatype: INT32, shape: [1]}, {name: s_d.k, datatype: FP64, shape: [1]}]"
+    told = f"backend: lab, signature: {{inputs: {entries}, outputs: {entries}}}"
+    wires = Wires(config("v2-rest, flavor: plain").replace("backend: lab", told), lab=v2)
     given = {"s_i32": {"k": 1}, "s_d": {"k": 0.5}}
     reply = await wires.post("grps-rest", PREDICT, json.dumps({"model": "m", "gmap": given}).encode())
     assert document(reply)["gmap"] == given
@@ -169,8 +162,7 @@ async def test_a_model_that_does_not_exist_is_neither_ready_nor_described(protoc
 
 
 async def test_metadata_are_told_to_everybody_where_they_are_trusted() -> None:
-    text = config("grps-rest").replace('endpoints: ["lab:1"]', 'endpoints: ["lab:1"], trust_metadata: true')
-    wires = Wires(text, lab=reference("grps-rest", from_callable("twice", twice)))
+    wires = Wires(config("grps-rest, trust_metadata: true"), lab=reference("grps-rest", from_callable("twice", twice)))
     told = document(await wires.send("v2-rest", Message("GET", "/v2/models/twice")))
     assert told["inputs"] == [{"name": "x", "datatype": "FP64", "shape": [-1, 1]}]
     assert told["outputs"] == [{"name": "y", "datatype": "FP64", "shape": [-1, 1]}]

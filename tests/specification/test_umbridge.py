@@ -14,14 +14,14 @@ from tests.wires import Wires, reference, replying
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [umbridge, v2-rest]}]
-backends: {lab: {protocol: PROTOCOL, endpoints: ["lab:1"]FLAVOR}}
-routes: [{match: {model: "*"}, backend: lab}]
+backends: {lab: {protocol: PROTOCOL, endpoints: ["lab:1"]BACKEND}}
+routes: [{match: {model: "*"}, backend: labROUTE}]
 """
 
 
-def config(protocol: str) -> str:
-    flavor = ", flavor: binary" if protocol == "v2-rest" else ""
-    return CONFIG.replace("PROTOCOL", protocol).replace("FLAVOR", flavor)
+def config(protocol: str, route: str = "", backend: str = "") -> str:
+    backend += ", flavor: binary" if protocol == "v2-rest" else ""
+    return CONFIG.replace("PROTOCOL", protocol).replace("BACKEND", backend).replace("ROUTE", route)
 
 
 @signature(inputs=[("x", "FP64", [-1, 1])], outputs=[("y", "FP64", [-1, 1])])
@@ -35,8 +35,14 @@ async def ask(wires: Wires, word: str, **body: Any) -> tuple[int, dict[str, Any]
     return reply.status, answer
 
 
-def through(protocol: str) -> Wires:
-    return Wires(config(protocol), lab=reference(protocol, from_callable("twice", twice)))
+TRUSTED = ", trust_metadata: true"
+DECLARED = """, signature: {
+  inputs: [{name: x, datatype: FP64, shape: [-1, 1]}], outputs: [{name: y, datatype: FP64, shape: [-1, 1]}]}"""
+
+
+def through(protocol: str, model: Any = None, route: str = "", backend: str = "") -> Wires:
+    """A gateway before a reference server with `twice`, or with another model."""
+    return Wires(config(protocol, route, backend), lab=reference(protocol, model or from_callable("twice", twice)))
 
 
 OPERATIONS = ["Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian", "InputSizes", "OutputSizes", "ModelInfo"]
@@ -90,7 +96,7 @@ async def test_an_empty_list_is_an_empty_config(empty: Any) -> None:
 
 async def test_a_config_that_the_other_side_cannot_take_is_refused_there() -> None:
     """The reference models take objects."""
-    wires = Wires(config("v2-rest"), lab=reference("v2-rest", find("posterior")))
+    wires = through("v2-rest", find("posterior"))
     status, answer = await ask(wires, "Evaluate", name="posterior", input=[[1, 2]], config=[1])
     assert (status, answer["error"]["type"]) == (400, "InvalidInput")
     assert "must be the text of a JSON object" in answer["error"]["message"]
@@ -183,10 +189,8 @@ def length_of(text: Any) -> Any:
 
 @pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "grps-rest"])
 async def test_a_model_of_bytes_is_an_unsupported_feature(protocol: str) -> None:
-    text = config(protocol)
-    if protocol == "grps-rest":
-        text = text.replace('endpoints: ["lab:1"]', 'endpoints: ["lab:1"], trust_metadata: true')
-    wires = Wires(text, lab=reference(protocol, from_callable("length_of", length_of)))
+    trusted = TRUSTED if protocol == "grps-rest" else ""
+    wires = through(protocol, from_callable("length_of", length_of), backend=trusted)
     calls = {"Evaluate": {}, "Gradient": {"outWrt": 0, "inWrt": 0, "sens": [1]}}
     for word, members in calls.items():
         status, answer = await ask(wires, word, name="length_of", input=[[1]], **members)
@@ -196,7 +200,7 @@ async def test_a_model_of_bytes_is_an_unsupported_feature(protocol: str) -> None
 
 
 async def test_a_model_that_only_streams_does_not_claim_to_evaluate() -> None:
-    assert await ask(through_reference("umbridge", "count"), "ModelInfo", name="count") == (
+    assert await ask(through("umbridge", find("count")), "ModelInfo", name="count") == (
         200,
         {"support": {"Evaluate": False, "Gradient": False, "ApplyJacobian": False, "ApplyHessian": False}},
     )
@@ -204,15 +208,9 @@ async def test_a_model_that_only_streams_does_not_claim_to_evaluate() -> None:
 
 @pytest.mark.parametrize("stream", ["error", "last"])
 async def test_it_does_where_the_route_makes_one_response_of_a_stream(stream: str) -> None:
-    text = config("grps-rest").replace("backend: lab}]", f"backend: lab, translate: {{stream: {stream}}}}}]")
-    text = text.replace('endpoints: ["lab:1"]', 'endpoints: ["lab:1"], trust_metadata: true')
-    wires = Wires(text, lab=reference("grps-rest", find("count")))
+    wires = through("grps-rest", find("count"), f", translate: {{stream: {stream}}}", TRUSTED)
     _, answer = await ask(wires, "ModelInfo", name="count")
     assert answer["support"]["Evaluate"] is (stream == "last")
-
-
-def through_reference(protocol: str, model: str) -> Wires:
-    return Wires(config(protocol), lab=reference(protocol, find(model)))
 
 
 PYTHON_TRACEBACK = """Traceback (most recent call last):
@@ -224,28 +222,19 @@ RuntimeError: Model twice.gradient-1.0.0 not found.
 async def _real_grps(message: Message) -> Message:
     """grps' Python server with one model, `twice` of version 1.0.0."""
     body = json.loads(bytes(message.body) or b"{}")
-    if message.path.endswith("/metadata/model") and body["str_data"] == "twice":
-        answer = {
-            "status": {"code": 200, "msg": "OK", "status": "SUCCESS"},
-            "str_data": "name: twice\nversion: 1.0.0\n",
-        }
+    code, text, told = 500, PYTHON_TRACEBACK, ""
+    if message.path.endswith("/metadata/server"):
+        code, text, told = 200, "OK", "models:\n- {name: twice, version: 1.0.0}\n"
     elif message.path.endswith("/metadata/model"):
-        answer = {"status": {"code": 404, "msg": "Model not found.", "status": "FAILURE"}}
-    elif message.path.endswith("/metadata/server"):
-        listed = "models:\n- {name: twice, version: 1.0.0}\n"
-        answer = {"status": {"code": 200, "msg": "OK", "status": "SUCCESS"}, "str_data": listed}
-    else:
-        answer = {"status": {"code": 500, "msg": PYTHON_TRACEBACK, "status": "FAILURE"}}
-    status = answer["status"]
-    assert isinstance(status, dict)
-    return Message(parts=(json.dumps(answer).encode(),), status=status["code"])
+        code, text = 404, "Model not found."
+        if body["str_data"] == "twice":
+            code, text, told = 200, "OK", "name: twice\nversion: 1.0.0\n"
+    status = {"code": code, "msg": text, "status": "SUCCESS" if code == 200 else "FAILURE"}
+    return Message(parts=(json.dumps({"status": status, "str_data": told}).encode(),), status=code)
 
 
 async def test_a_derivative_that_a_model_has_not_is_an_unsupported_feature() -> None:
-    spec = "datatype: FP64, shape: [-1, 1]"
-    told = f"signature: {{inputs: [{{name: x, {spec}}}], outputs: [{{name: y, {spec}}}]}}"
-    text = config("grps-rest").replace("backend: lab}]", f"backend: lab, rewrite: {{version: 1.0.0}}, {told}}}]")
-    wires = Wires(text, lab=_real_grps)
+    wires = Wires(config("grps-rest", f", rewrite: {{version: 1.0.0}}{DECLARED}"), lab=_real_grps)
     members = {"input": [[1]], "outWrt": 0, "inWrt": 0, "sens": [1]}
     status, answer = await ask(wires, "Gradient", name="twice", **members)
     assert (status, answer["error"]["type"]) == (400, "UnsupportedFeature"), answer
@@ -263,15 +252,12 @@ async def test_an_unsupported_feature_is_known_by_the_models_name_alone(protocol
         status, answer = await ask(wires, call, name="twice", **members)
         assert (status, answer["error"]["type"]) == (400, "UnsupportedFeature"), answer
         assert "twice" in answer["error"]["message"]
-    status, answer = await ask(wires, call, name="nobody")
-    assert (status, answer["error"]["type"]) == (400, "ModelNotFound")
-    status, answer = await ask(through_reference(protocol, "posterior"), call, name="posterior")
+    status, answer = await ask(through(protocol, find("posterior")), call, name="posterior")
     assert (status, answer["error"]["type"]) == (400, "InvalidInput")
 
 
 async def test_an_evaluation_that_a_model_has_not_is_known_by_its_name_alone() -> None:
-    text = config("grps-rest").replace('endpoints: ["lab:1"]', 'endpoints: ["lab:1"], trust_metadata: true')
-    status, answer = await ask(Wires(text, lab=reference("grps-rest", find("count"))), "Evaluate", name="count")
+    status, answer = await ask(through("grps-rest", find("count"), backend=TRUSTED), "Evaluate", name="count")
     assert (status, answer["error"]["type"]) == (400, "UnsupportedFeature")
 
 
@@ -295,15 +281,11 @@ async def test_sizes_are_those_that_belong_to_the_config(question: str) -> None:
         status, error = await sizes(wires, n=4)
         assert (status, error["type"]) == (400, "UnsupportedFeature")
         assert "'config' is not supported in a size query for model 'twice'" in error["message"]
-        spec = "datatype: FP64, shape: [-1, 1]"
-        declared = f"signature: {{inputs: [{{name: x, {spec}}}], outputs: [{{name: y, {spec}}}]}}"
-        text = config(protocol).replace("backend: lab}]", f"backend: lab, {declared}}}]")
-        fixed = Wires(text, lab=reference(protocol, from_callable("twice", twice)))
-        assert (await sizes(fixed, n=4))[0] == 200
+        assert (await sizes(through(protocol, route=DECLARED), n=4))[0] == 200
 
 
 async def test_a_reference_server_has_the_same_sizes_for_every_config() -> None:
     """So a gateway in front of it, which asks with the config of a call, carries the call."""
-    wires = Wires(config("umbridge"), lab=reference("umbridge", find("posterior")))
+    wires = through("umbridge", find("posterior"))
     for question in ("InputSizes", "OutputSizes"):
         assert (await ask(wires, question, name="posterior", config={"n": 4}))[0] == 200

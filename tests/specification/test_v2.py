@@ -25,6 +25,7 @@ def output(name: str, number: float) -> dict[str, Any]:
     return {"name": name, "datatype": "FP64", "shape": [1], "data": [number]}
 
 
+X = {"name": "x", "datatype": "FP64", "shape": [1], "data": [1.0]}
 FIRST, SECOND = output("o", 1.0), output("z", 2.0)
 
 
@@ -41,8 +42,7 @@ BACKENDS = [pytest.param(REST, over_rest, id="rest"), pytest.param(GRPC, over_gr
 
 
 async def infer(wires: Wires, *names: str) -> tuple[int, dict[str, Any]]:
-    x = {"name": "x", "datatype": "FP64", "shape": [1], "data": [1.0]}
-    body = {"inputs": [x], "outputs": [{"name": name} for name in names]}
+    body = {"inputs": [X], "outputs": [{"name": name} for name in names]}
     reply = await wires.post("v2-rest", "/v2/models/m/infer", json.dumps(body).encode())
     return reply.status, json.loads(bytes(reply.body))
 
@@ -67,13 +67,10 @@ async def test_a_priority_reaches_a_server_that_has_priorities_and_no_other(
     config: str, reply: Any, flavor: str
 ) -> None:
     """Triton's extension `schedule_policy`, which the configured flavor stands for."""
-    wires = Wires(
-        config.replace("v2-rest, flavor: plain", "v2-rest").replace("endpoints", f"flavor: {flavor}, endpoints"),
-        lab=reply(FIRST),
-    )
-    x = {"name": "x", "datatype": "FP64", "shape": [1], "data": [1.0]}
+    text = config.replace(", flavor: plain", "").replace("endpoints", f"flavor: {flavor}, endpoints")
+    wires = Wires(text, lab=reply(FIRST))
     for _ in range(3):
-        body = json.dumps({"inputs": [x], "parameters": {"priority": 3}}).encode()
+        body = json.dumps({"inputs": [X], "parameters": {"priority": 3}}).encode()
         answer = await wires.post("v2-rest", "/v2/models/m/infer", body)
         if flavor in ("triton", "binary"):
             assert answer.status == 200
@@ -105,16 +102,11 @@ routes:
 POINT = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 1], "data": [1.0]}]}
 
 
-@pytest.mark.parametrize(
-    ("model", "version", "is_there"),
-    [
-        ("rank", "", True),
-        ("rank", "1", True),
-        ("rank", "2.0.0", False),
-        ("renamed", "new", True),
-        ("any-double", "new", True),
-    ],
-)
+VERSIONED = [("rank", "", True), ("rank", "1", True), ("rank", "2.0.0", False)]
+VERSIONED += [("renamed", "new", True), ("any-double", "new", True)]
+
+
+@pytest.mark.parametrize(("model", "version", "is_there"), VERSIONED)
 async def test_a_version_that_the_route_does_not_call_is_not_found(model: str, version: str, is_there: bool) -> None:
     """`rewrite: {version: ...}` leaves one version, under the name that the route's `match` gives it."""
     wires = Wires(VERSIONS, lab=reference("v2-rest", find("double")))

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
@@ -48,14 +48,3 @@ async def model_server(protocol: str, bind: str = "127.0.0.1:0") -> Listener:
     """A reference server, to be drained by the caller."""
     config = reference_config(protocol, bind, ["posterior"], catalog())
     return await serve_reference(config, asyncio.get_running_loop().time)
-
-
-@asynccontextmanager
-async def model_servers(protocol: str, *binds: str) -> AsyncIterator[list[Listener]]:
-    """Reference servers that are drained at the end."""
-    servers = [await model_server(protocol, bind) for bind in binds]
-    try:
-        yield servers
-    finally:
-        for server in servers:
-            await server.drain(0)

@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,8 @@ from gateway.runtime.app import Gateway
 from gateway.servers.discovery import source
 from tests.interop.processes import free_port
 from tests.paused_server import port_of
-from tests.running_gateway import running_gateway
-from tests.servers.discovery.running import messages, model_server, model_servers
+from tests.running_gateway import reference, running_gateway
+from tests.servers.discovery.running import messages, model_server
 from tests.servers.discovery.test_srv import DnsServer
 
 EVALUATE = {"name": "posterior", "input": [[1.0, 2.0]], "config": {}}
@@ -88,13 +90,13 @@ async def test_calls_fail_while_nobody_has_announced_itself_and_work_as_soon_as_
     with messages() as log:
         async with (
             running_gateway(FILES.replace("FOLDER", str(tmp_path))) as gateway,
-            model_servers("umbridge", "127.0.0.1:0") as [server],
+            reference("umbridge", "posterior") as server,
             httpx.AsyncClient(base_url=address_of(gateway)) as client,
         ):
             failed = await client.post("/Evaluate", json=EVALUATE)
             assert failed.status_code == 503
             assert "backend 'lab' has no endpoint at the moment" in failed.text
-            (tmp_path / "url-1.txt").write_text(f"http://{server.address}\n")
+            (tmp_path / "url-1.txt").write_text(f"http://{server}\n")
             await log.until("added")
             assert (await client.post("/Evaluate", json=EVALUATE)).status_code == 200
 
@@ -131,9 +133,9 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 async def test_every_ip_address_of_a_name_is_an_endpoint_for_every_transport(
     protocol: str, tensor: str, names: dict[str, list[str]]
 ) -> None:
-    async with model_servers(protocol, "127.0.0.1:0") as [first]:
-        port = port_of(first.address)
-        async with model_servers(protocol, f"127.0.0.2:{port}"):
+    async with reference(protocol, "posterior") as first:
+        port = port_of(first)
+        async with reference(protocol, "posterior", bind=f"127.0.0.2:{port}"):
             names["models.test"] = ["127.0.0.1", "127.0.0.2"]
             text = NAMES.replace("PROTOCOL", protocol).replace("PORT", str(port))
             with messages() as log:
@@ -166,8 +168,8 @@ routes: [{match: {model: "*"}, backend: lab}]
 
 async def test_srv_records_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
-    async with model_servers("v2-rest", "127.0.0.1:0", "127.0.0.1:0") as servers:
-        one, two = (f"0 0 {port_of(server.address)} localhost." for server in servers)
+    async with reference("v2-rest", "posterior") as first, reference("v2-rest", "posterior") as second:
+        one, two = (f"0 0 {port_of(each)} localhost." for each in (first, second))
         server = DnsServer(one, ttl=0)
         transport, _ = await loop.create_datagram_endpoint(lambda: server, local_addr=("127.0.0.1", 0))
         resolver = dns.asyncresolver.Resolver(configure=False)
@@ -181,7 +183,7 @@ async def test_srv_records_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) 
                     if number == 0:
                         server.records = (two,)
                         await log.until("removed")
-                        assert endpoints(gateway) == [f"localhost:{port_of(servers[1].address)}"]
+                        assert endpoints(gateway) == [f"localhost:{port_of(second)}"]
         transport.close()
 
 
@@ -197,15 +199,26 @@ routes: [{match: {model: "*"}, backend: lab}]
 SESAME = {"Authorization": "Bearer sesame"}
 
 
+@asynccontextmanager
+async def registering(
+    text: str = REGISTER, headers: Mapping[str, str] = SESAME
+) -> AsyncIterator[tuple[Gateway, httpx.AsyncClient]]:
+    """A gateway, and a client of its admin port."""
+    async with (
+        running_gateway(text) as gateway,
+        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=headers) as admin,
+    ):
+        yield gateway, admin
+
+
 async def test_a_server_registers_renews_and_leaves() -> None:
     async with (
-        running_gateway(REGISTER) as gateway,
-        model_servers("umbridge", "127.0.0.1:0") as [server],
+        registering() as (gateway, admin),
+        reference("umbridge", "posterior") as server,
         httpx.AsyncClient(base_url=address_of(gateway)) as client,
-        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
     ):
         assert (await client.post("/Evaluate", json=EVALUATE)).status_code == 503
-        wanted = {"backend": "lab", "address": f"http://{server.address}"}
+        wanted = {"backend": "lab", "address": f"http://{server}"}
         granted = await admin.post("/register", json=wanted)
         lease = granted.json()["lease"]
         assert granted.status_code == 200
@@ -219,10 +232,7 @@ async def test_a_server_registers_renews_and_leaves() -> None:
         assert endpoints(gateway) == []
         assert (await client.post("/Evaluate", json=EVALUATE)).status_code == 503
         gone = await admin.put(f"/register/{lease}")
-        assert (gone.status_code, gone.json()["detail"]) == (
-            404,
-            "the lease is unknown or has expired; register again",
-        )
+        assert (gone.status_code, gone.json()["detail"]) == (404, "the lease is unknown or has expired; register again")
 
 
 @pytest.mark.parametrize(
@@ -238,10 +248,7 @@ async def test_the_gateway_itself_is_no_server(host: str, monkeypatch: pytest.Mo
         return known("127.0.0.1" if is_alias else name, *arguments, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    async with (
-        running_gateway(REGISTER) as gateway,
-        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
-    ):
+    async with registering() as (gateway, admin):
         for own in (gateway.ports.all["admin"].address, address_of(gateway).removeprefix("http://")):
             written = f"http://{own.replace('127.0.0.1', host)}"
             refused = await admin.post("/register", json={"backend": "lab", "address": written})
@@ -251,10 +258,7 @@ async def test_the_gateway_itself_is_no_server(host: str, monkeypatch: pytest.Mo
 
 
 async def test_a_name_that_nobody_knows_yet_may_register() -> None:
-    async with (
-        running_gateway(REGISTER) as gateway,
-        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
-    ):
+    async with registering() as (_, admin):
         wanted = {"backend": "lab", "address": "http://later.invalid:1"}
         assert (await admin.post("/register", json=wanted)).status_code == 200
 
@@ -275,15 +279,11 @@ async def test_a_file_that_names_the_gateway_itself_is_skipped(tmp_path: Path) -
 
 async def test_a_server_that_does_not_renew_its_lease_is_removed() -> None:
     with messages() as log:
-        async with (
-            running_gateway(REGISTER) as gateway,
-            model_servers("umbridge", "127.0.0.1:0") as [server],
-            httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
-        ):
-            wanted = {"backend": "lab", "address": server.address, "seconds": 0.05}
+        async with registering() as (gateway, admin), reference("umbridge", "posterior") as server:
+            wanted = {"backend": "lab", "address": server, "seconds": 0.05}
             assert (await admin.post("/register", json=wanted)).status_code == 200
-            await log.until(f"backend 'lab': removed {server.address}; it has 0 now")
-            await log.until(f"endpoint {server.address} is closed")
+            await log.until(f"backend 'lab': removed {server}; it has 0 now")
+            await log.until(f"endpoint {server} is closed")
             assert endpoints(gateway) == []
 
 
@@ -308,11 +308,7 @@ GOOD = '{"backend": "lab", "address": "a:1"}'
     ],
 )
 async def test_registrations_that_are_refused(authorization: str | None, body: str, status: int, told: str) -> None:
-    headers = {"Authorization": authorization} if authorization else {}
-    async with (
-        running_gateway(REGISTER) as gateway,
-        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=headers) as admin,
-    ):
+    async with registering(headers={"Authorization": authorization} if authorization else {}) as (gateway, admin):
         refused = await admin.post("/register", content=body)
         assert (refused.status_code, refused.json()["detail"][: len(told)]) == (status, told)
         assert "sesame" not in refused.text
@@ -320,10 +316,7 @@ async def test_registrations_that_are_refused(authorization: str | None, body: s
 
 
 async def test_the_calls_are_described_with_the_status_api() -> None:
-    async with (
-        running_gateway(REGISTER) as gateway,
-        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as admin,
-    ):
+    async with registering(headers={}) as (_, admin):
         paths = (await admin.get("/openapi.json")).json()["paths"]
     assert {path: sorted(paths[path]) for path in paths if not path.startswith("/api/")} == {  # nor the console's
         "/cache/clear": ["post"],
@@ -341,10 +334,7 @@ async def test_the_calls_are_described_with_the_status_api() -> None:
 
 
 async def test_leases_of_another_backend_cannot_be_ended() -> None:
-    async with (
-        running_gateway(REGISTER) as gateway,
-        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
-    ):
+    async with registering() as (gateway, admin):
         lease = (await admin.post("/register", json={"backend": "lab", "address": "a:1"})).json()["lease"]
         for token, status in (("open", 404), ("wrong", 403)):
             other = {"Authorization": f"Bearer {token}"}
@@ -357,10 +347,7 @@ async def test_leases_of_another_backend_cannot_be_ended() -> None:
 async def test_there_is_no_place_to_register_where_no_backend_allows_it() -> None:
     text = REGISTER.replace(", discovery: {register: {token: sesame, seconds: 30}}", ", endpoints: ['127.0.0.1:1']")
     text = text.replace(", discovery: {register: {token: open}}", ", endpoints: ['127.0.0.1:1']")
-    async with (
-        running_gateway(text) as gateway,
-        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
-    ):
+    async with registering(text) as (_, admin):
         assert (await admin.post("/register", content=GOOD)).status_code == 404
 
 
