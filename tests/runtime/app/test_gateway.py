@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -23,7 +23,8 @@ from gateway.core.requests import Request
 from gateway.core.transport import Listener
 from gateway.runtime.app import Gateway
 from tests.assembled import assembled
-from tests.limits import GENEROUS
+from tests.descriptors import listening_ports
+from tests.limits import GENEROUS, until
 from tests.paused_server import INFER, REPLY, ask, get, held, port_of
 from tests.running_gateway import config_of, reference, running_gateway
 
@@ -54,17 +55,6 @@ async def shown(running: Gateway, path: str) -> Any:
     return json.loads((await ask(port_of(running.ports.all["admin"].address), get(path))).partition(b"\r\n\r\n")[2])
 
 
-async def refused(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except ConnectionError:  # refused, or reset where the kernel had it already
-        return True
-    writer.close()
-    with suppress(ConnectionError):
-        await writer.wait_closed()
-    return False
-
-
 FAILING = '{name: failing, bind: "127.0.0.1:0", protocols: [mip]}'
 
 
@@ -83,7 +73,7 @@ async def test_all_else_is_closed_if_a_listener_cannot_be_drained(
         broken.setattr(failing, "drain", failing_drain)
         assert await here.drain(0) == 0
     await failing.drain(0)
-    assert [await refused(port) for port in ports] == [True] * 4
+    assert listening_ports().isdisjoint(ports)
     assert "unexpected error in draining a listener; everything else continues" in caplog.text
 
 
@@ -99,7 +89,7 @@ async def test_it_is_ready_from_start_to_stop() -> None:
         assert (await ask(port, get(path))).startswith(b"HTTP/1.1 200 OK\r\n")
     await here.drain(0)
     assert [*seen, here.state.ready] == [False, True, False]
-    assert [await refused(port) for port in ports] == [True] * 4
+    assert listening_ports().isdisjoint(ports)
 
 
 ASKED = {
@@ -158,8 +148,7 @@ async def test_an_address_in_use_is_an_error_and_nothing_stays_bound() -> None:
             await here.start()
     assert str(failed.value) == f"listener 'second': cannot bind 127.0.0.1:{port}: Address already in use"
     assert not here.state.ready
-    assert await refused(at(here))
-    assert await refused(port_of(here.references[0].address))
+    assert listening_ports().isdisjoint([at(here), port_of(here.references[0].address)])
 
 
 @pytest.mark.parametrize("name", ["health", "admin"])
@@ -189,8 +178,7 @@ async def test_draining_waits_for_requests_in_flight_and_accepts_no_more() -> No
         inflight = asyncio.ensure_future(ask(at(here), INFER))
         await lab.arrived.wait()
         stopping = asyncio.ensure_future(here.drain(60))
-        while not await refused(at(here)):
-            pass
+        await until(lambda: at(here) not in listening_ports(), 0)
         readiness = await ask(port_of(here.ports.all["health"].address), get("/readyz"))
         assert readiness.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
         lab.release.set()
