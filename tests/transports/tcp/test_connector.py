@@ -21,7 +21,7 @@ from gateway.core.tensors import tensor
 from gateway.transports.inflate import IN_THREAD
 from gateway.transports.tcp.client_connection import MAX_UNREQUESTED, TcpClientConnection
 from gateway.transports.tcp.connector import TcpConnector
-from tests.limits import GENEROUS, until
+from tests.limits import GENEROUS, settle, until
 from tests.transports.raw_server import Handle, raw_server, reset_connection
 from tests.transports.tcp.toy_protocol import (
     HEADED,
@@ -62,7 +62,7 @@ async def test_a_connection_is_kept_unless_the_endpoint_closes_it(per_connection
     async with raw_server(upper) as address, connecting(address) as connector:
         for text in ("one", "two"):
             assert body_of(await connector.exchange(ask(text))) == text.upper()
-            await asyncio.sleep(0.01)  # else the loop has not noticed the end, and the call itself fails
+            await settle()  # the loop notices that the endpoint has closed the connection
     assert upper.connections == connections
 
 
