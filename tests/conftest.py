@@ -48,8 +48,9 @@ pytest.register_assert_rewrite(*({f"tests.{each.name}" for each in iter_modules(
 
 LONGEST = (
     "interop/test_derivatives.py",  # and all other files in WITH_TRITON
-    "servers/test_cluster_servers.py",
     "documents/test_pages.py",
+    "servers/test_cluster_servers.py",
+    "admin/console/test_examples_in_browser.py",
     "deploy/test_image.py",
     "contract/test_any_bytes.py",
     "contract/test_round_trips.py",
@@ -70,12 +71,18 @@ LONGEST = (
 run a long file alone at the end."""
 
 
+OF_A_PAGE = "documents/test_pages.py::test_each_example_prints_what_the_page_shows["
+
+
 class _ByFile(LoadFileScheduling):  # type: ignore[misc]
-    """Runs the tests of a file in one process, and the tests of all files in WITH_TRITON in the same process."""
+    """Runs the tests of a file in one process, and the tests of all files in WITH_TRITON in the same process. The
+    examples of a page of the documentation depend on each other, those of different pages do not."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = Path(super()._split_scope(nodeid))
-        return "triton" if file.parent.name == "interop" and file.stem in WITH_TRITON else str(file)
+        if file.parent.name == "interop" and file.stem in WITH_TRITON:
+            return "triton"
+        return nodeid.rpartition(":")[0] if OF_A_PAGE in nodeid else str(file)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -119,14 +119,14 @@ def _pair(facing: str, behind: str, backend: str) -> dict[str, int]:
 
 
 def _usual(found: Counts, action: Callable[[], object]) -> Counts:
-    """Returns what one `action` adds to the counts: the lower quartile, because few requests include what the gateway
-    does now and then, and on a busy machine many requests arrive in several pieces."""
+    """Returns what one `action` adds to the counts: the lowest tenth, because few requests include what the gateway
+    does now and then, and on a busy machine most requests can arrive in several pieces."""
     seen = []
     for _ in range(REQUESTS):
         before = found.python, found.c
         action()
         seen.append((found.python - before[0], found.c - before[1]))
-    python, c = (sorted(each)[REQUESTS // 4] for each in zip(*seen, strict=True))
+    python, c = (sorted(each)[REQUESTS // 10] for each in zip(*seen, strict=True))
     return Counts(python, c)
 
 

@@ -4,8 +4,9 @@ model server for every protocol."""
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager
 from typing import Any, TypeAlias
+from unittest.mock import patch
 
 from gateway.assembly.connecting import connect
 from gateway.cli.options import catalog
@@ -20,6 +21,8 @@ from gateway.core.transport import Connector
 from gateway.reference.handler import check
 from gateway.reference.loading import find
 from gateway.reference.model import Model
+from gateway.routing.listing import BackendModels, Listing
+from gateway.routing.readiness import BackendReadiness
 from tests.contract.flavors import DIALECTS, Dialect, names_models
 from tests.limits import GENEROUS
 from tests.running_gateway import reference, running_gateway
@@ -103,7 +106,15 @@ async def running(dialects: Dialects = DIALECTS) -> AsyncIterator[Matrix]:
         }
         config = loading.loads(json.dumps(_config(addresses, dialects)), "matrix.yaml", catalog())
         protocols = _protocols(dialects)
-        gateway = await stack.enter_async_context(running_gateway(config))
+        with ExitStack() as patches:
+            # On a busy machine, a backend does not always answer within 2 seconds.
+            for waiting, defaults in (
+                (BackendReadiness, (GENEROUS,)),
+                (BackendModels, (GENEROUS, None)),
+                (Listing, (GENEROUS, GENEROUS)),
+            ):
+                patches.enter_context(patch.object(waiting.__init__, "__defaults__", defaults))
+            gateway = await stack.enter_async_context(running_gateway(config))
         clients = {}
         for each in config.listeners:
             protocol = protocols[each.protocols[0]]
