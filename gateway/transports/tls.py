@@ -518,7 +518,11 @@ async def _start(
     `start_tls` has no parameter for `early`, so `_feed` passes the data to the protocol that the loop sets on `raw`.
     The order of the calls ensures that `early` precedes all data that is still to arrive. `start_tls` begins first, and
     schedules two steps: connecting its protocol, and resuming reading on `raw`. `_feed` is scheduled after these steps,
-    for the same turn of the loop."""
+    for the same turn of the loop.
+
+    On a connection that is lost before the handshake begins, `start_tls` would wait forever."""
+    if raw.is_closing():
+        raise ConnectionResetError
     loop = asyncio.get_running_loop()
     handshake = spawn(loop.start_tls(raw, transport, context, **side))
     loop.call_soon(loop.call_soon, _feed, raw, early)

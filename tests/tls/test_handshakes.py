@@ -315,3 +315,17 @@ async def test_a_handshake_waits_until_one_that_stalls_is_over(files: Files) -> 
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         writer.close()
     assert not shared.handshakes.under_way
+
+
+async def test_clients_whose_time_ends_while_they_wait_for_their_turn_take_no_place(files: Files) -> None:
+    """The time of many ends in one turn of the loop, in which the first one's place becomes free."""
+    shared = ConnectionLimit(100)
+    shared.handshakes.limit = 1
+    async with listening(files, timeouts=Timeouts(handshake=0.05), shared=shared) as listener:
+        hello = client_hello(files.trusting())
+        clients = [await raw(listener, hello) for _ in range(30)]
+        for reader, writer in clients:
+            with suppress(ConnectionResetError):
+                await reader.read()
+            writer.close()
+        await until(lambda: not shared.handshakes.under_way)
