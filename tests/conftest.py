@@ -72,11 +72,13 @@ run a long file alone at the end."""
 
 
 OF_A_PAGE = "documents/test_pages.py::test_each_example_prints_what_the_page_shows["
+"""The start of the id of a test of an example; the page and the line follow."""
 
 
 class _ByFile(LoadFileScheduling):  # type: ignore[misc]
-    """Runs the tests of a file in one process, and the tests of all files in WITH_TRITON in the same process. The
-    examples of a page of the documentation depend on each other, those of different pages do not."""
+    """Runs the tests of a file in one process, and the tests of all files in WITH_TRITON in the same process. Of the
+    examples in the documentation, only the examples of one page run in the same process, because they depend on each
+    other."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = Path(super()._split_scope(nodeid))

@@ -520,7 +520,7 @@ async def _start(
     schedules two steps: connecting its protocol, and resuming reading on `raw`. `_feed` is scheduled after these steps,
     for the same turn of the loop.
 
-    On a connection that is lost before the handshake begins, `start_tls` would wait forever."""
+    `start_tls` would wait forever if the connection was lost before it begins, so this function checks first."""
     if raw.is_closing():
         raise ConnectionResetError
     loop = asyncio.get_running_loop()

@@ -145,7 +145,7 @@ def test_chains_on_an_empty_cluster_are_those_of_direct_evaluation(
             with watched(alive, admin) as seen:
                 printed = run(lab, "sample.py", f"http://{science}", str(DRAWS), HOME=home)
                 assert printed.splitlines()[-1].startswith(f"(8, {DRAWS + 1}, 2) mean ")
-            assert 1 < max(seen.jobs) <= MOST  # on a slow machine not all are there in time
+            assert 1 < max(seen.jobs) <= MOST  # on a slow machine, not all jobs start in time
             assert sum(each > 0 for each in seen.calls.values()) > 1
             assert eventually(lambda: alive() == 0, 30), gateway.output()
             mark = f"UMBRIDGE_LOADBALANCER_COMM_FILEDIR={tmp_path}"

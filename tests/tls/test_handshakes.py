@@ -318,7 +318,7 @@ async def test_a_handshake_waits_until_one_that_stalls_is_over(files: Files) -> 
 
 
 async def test_clients_whose_time_ends_while_they_wait_for_their_turn_take_no_place(files: Files) -> None:
-    """The time of many ends in one turn of the loop, in which the first one's place becomes free."""
+    """Many clients time out in the same turn of the loop in which the handshake of the first client ends."""
     shared = ConnectionLimit(100)
     shared.handshakes.limit = 1
     async with listening(files, timeouts=Timeouts(handshake=0.05), shared=shared) as listener:
