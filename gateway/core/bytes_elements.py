@@ -3,6 +3,7 @@
 Each element is a little-endian u32 length, followed by its bytes.
 """
 
+from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from struct import Struct, error, iter_unpack
@@ -10,7 +11,7 @@ from struct import Struct, error, iter_unpack
 import numpy as np
 
 from gateway.core.errors import DecodeError
-from gateway.core.messages import as_bytes
+from gateway.core.messages import STEP, Buffer, as_bytes, steps
 
 _LENGTH = Struct("<I")
 
@@ -22,15 +23,16 @@ The call blocks all other threads: for 15 million elements, it would block them 
 _MIN_SIZE = 4096  # bytes; above this size, it is worth checking if all elements have the same length
 
 
-def pack(elements: Iterable[bytes]) -> bytes:
+def pack(elements: Iterable[Buffer]) -> bytes:
     """Return `elements` in the raw format."""
     length = _LENGTH.pack
     # joining a list of parts would take 200 bytes for each element, and three times as long
     packed = bytearray()
     for element in elements:
         packed += length(len(element))
-        packed += element
-    return bytes(packed)
+        for step in (element,) if len(element) <= STEP else steps(element):
+            packed += step
+    return as_bytes(packed)
 
 
 def length_prefix(size: int) -> bytes:
@@ -58,9 +60,7 @@ def pieces(data: bytes | bytearray | memoryview) -> Iterator[list[bytes]]:
     """
     common = _common_length(data)
     if common is not None:
-        view, step = memoryview(data), PIECE * (4 + common)
-        for at in range(0, len(view), step):
-            yield list(chain.from_iterable(iter_unpack(f"<4x{common}s", view[at : at + step])))
+        yield from _pieces_of_length(memoryview(data), common)
         return
     # slicing bytes costs half as much as copying each element out of a memoryview
     whole = as_bytes(data)
@@ -73,7 +73,7 @@ def pieces(data: bytes | bytearray | memoryview) -> Iterator[list[bytes]]:
             for _ in range(PIECE):
                 start = at + 4
                 at = start + length(whole, at)[0]
-                add(whole[start:at])
+                add(whole[start:at] if at - start <= STEP else as_bytes(memoryview(whole)[start:at]))
                 if at >= end:
                     break
         except error as cut:
@@ -82,6 +82,30 @@ def pieces(data: bytes | bytearray | memoryview) -> Iterator[list[bytes]]:
         if at > end:
             raise _past_the_end(found - 1)
         yield elements
+
+
+def _pieces_of_length(data: memoryview, length: int) -> Iterator[list[bytes]]:
+    """Yield the elements of `data` like `pieces`. Each element has `length` bytes."""
+    size = 4 + length
+    if length > STEP:
+        for at in range(0, len(data), size):
+            yield [as_bytes(data[at + 4 : at + size])]
+        return
+    step = max(1, min(PIECE, STEP // size)) * size
+    for at in range(0, len(data), step):
+        yield list(chain.from_iterable(iter_unpack(f"<4x{length}s", data[at : at + step])))
+
+
+def texts(element: bytes) -> Iterator[str]:
+    """Yield an element in UTF-8 as text, in parts of at most STEP bytes.
+
+    Raises:
+        UnicodeDecodeError: the element is not UTF-8.
+    """
+    decoder = getincrementaldecoder("utf-8")()
+    for step in steps(element):
+        yield decoder.decode(bytes(step))
+    yield decoder.decode(b"", final=True)
 
 
 def count(data: bytes | bytearray | memoryview) -> int:

@@ -64,6 +64,8 @@ class Seen:
 
     stall: float
     """The longest time, in seconds, for which the gateway's own work blocked its event loop."""
+    user: float
+    """The same without the time in the kernel."""
     wall: float
     """The same by wall clock, which includes delays by other work on the machine."""
     tasks: int

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import sys
 import time
 from pathlib import Path
@@ -24,8 +25,9 @@ TICK = 0.01
 
 
 class Ticker:
-    """Wakes every TICK seconds, and records its longest delay (`wall`) and the longest CPU time of the process in a
-    delay (`stall`). `stall` excludes times in which the machine had no free core for the process."""
+    """Wakes every TICK seconds, and records its longest delay (`wall`), the longest CPU time of the process in a delay
+    (`stall`), and the longest CPU time in user mode (`user`). `stall` and `user` exclude times in which the machine had
+    no free core for the process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -33,17 +35,23 @@ class Ticker:
         self._wait()
 
     def restart(self) -> None:
-        self.stall = self.wall = 0.0
+        self.stall = self.user = self.wall = 0.0
 
     def _wait(self) -> None:
-        self._due, self._spent = time.perf_counter() + TICK, time.process_time()
+        self._due, self._spent, self._spent_in_user = time.perf_counter() + TICK, time.process_time(), _in_user_mode()
         self._loop.call_later(TICK, self._tick)
 
     def _tick(self) -> None:
         late = time.perf_counter() - self._due
         self.wall = max(self.wall, late)
         self.stall = max(self.stall, min(late, time.process_time() - self._spent))
+        self.user = max(self.user, min(late, _in_user_mode() - self._spent_in_user))
         self._wait()
+
+
+def _in_user_mode() -> float:
+    """Return the CPU time of the process in user mode, in seconds."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_utime
 
 
 async def observe(path: Path) -> None:
@@ -57,7 +65,12 @@ async def observe(path: Path) -> None:
         if not os.read(sys.stdin.fileno(), 4096):
             ended.set()
             return
-        seen = {"stall": ticker.stall, "wall": ticker.wall, "tasks": len(asyncio.all_tasks())}
+        seen = {
+            "stall": ticker.stall,
+            "user": ticker.user,
+            "wall": ticker.wall,
+            "tasks": len(asyncio.all_tasks()),
+        }
         print(json.dumps(seen), flush=True)
         ticker.restart()
 

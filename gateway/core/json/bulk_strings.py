@@ -82,7 +82,8 @@ class Strings:
         self._nest(around, last)
         self.count += 1
         self._strings.write(bytes_elements.length_prefix(sum(map(len, parts))))
-        self._strings.writelines(parts)
+        for part in parts:
+            self._strings.write(part)
         return around
 
     def _take(self, piece: bytes, first: bool, last: bool) -> bytes:

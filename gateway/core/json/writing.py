@@ -11,9 +11,11 @@ import numpy as np
 import orjson
 from msgspec import Raw
 
+from gateway.core import bytes_elements
 from gateway.core.errors import ElementError
 from gateway.core.json.bulk_numbers import INT64_MIN, UINT64_MAX
 from gateway.core.json.document import Json
+from gateway.core.messages import STEP
 from gateway.core.tensors import Shape
 
 PIECE = 2**14
@@ -113,23 +115,34 @@ def numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> "Raw | Pieces
     return placed(number_pieces(array, nan, what))
 
 
-_STEP = 2**20
-"""Number of characters of a string that are written in one step. A step blocks all other threads."""
-
-
 def string_pieces(lists: Iterable[list[str]]) -> Iterator[bytes]:
-    """Yield one JSON array of all strings in `lists`, with one piece per list. Long strings are written in steps."""
+    """Yield one JSON array of all strings in `lists`, with one piece per list."""
     before = b"["
     for strings in lists:
-        if max(map(len, strings), default=0) > _STEP:
-            for string in strings:
-                yield before + b'"'
-                yield from (orjson.dumps(string[at : at + _STEP])[1:-1] for at in range(0, len(string), _STEP))
-                yield b'"'
-                before = b","
-        elif strings:
+        if strings:
             # one copy by one call, and other threads can run between calls
             yield b"".join((before, memoryview(orjson.dumps(strings))[1:-1]))
+            before = b","
+    yield b"]" if before == b"," else b"[]"
+
+
+def utf8_pieces(lists: Iterable[list[bytes]]) -> Iterator[bytes]:
+    """Yield one JSON array of all elements in `lists` as strings, like `string_pieces`. Long elements are written in
+    steps.
+
+    Raises:
+        UnicodeDecodeError: an element is not UTF-8.
+    """
+    before = b"["
+    for elements in lists:
+        if max(map(len, elements), default=0) > STEP:
+            for element in elements:
+                yield before + b'"'
+                yield from (orjson.dumps(text)[1:-1] for text in bytes_elements.texts(element))
+                yield b'"'
+                before = b","
+        elif elements:
+            yield b"".join((before, memoryview(orjson.dumps(list(map(bytes.decode, elements))))[1:-1]))
             before = b","
     yield b"]" if before == b"," else b"[]"
 

@@ -7,6 +7,7 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import invalid_input
 from gateway.core.frozen import replace
+from gateway.core.messages import STEP, steps
 from gateway.core.tensors import Tensor
 
 _BASE64 = "base64"
@@ -14,16 +15,18 @@ _BASE64 = "base64"
 
 def is_utf8(tensor: Tensor) -> bool:
     """Return whether every element of a BYTES tensor is UTF-8."""
-    data = tensor.data
-    # For short ASCII elements, one check of the entire buffer is enough, because their length prefixes are also ASCII.
-    if (data if isinstance(data, bytes | bytearray) else bytes(data)).isascii():
+    # For short ASCII elements, a check of the buffer is enough, because their length prefixes are also ASCII.
+    if all(bytes(step).isascii() for step in steps(tensor.data)):
         return True
-    return all(_is_utf8(element) for elements in bytes_elements.pieces(data) for element in elements)
+    return all(_is_utf8(element) for elements in bytes_elements.pieces(tensor.data) for element in elements)
 
 
 def _is_utf8(element: bytes) -> bool:
     try:
-        element.decode()
+        if len(element) <= STEP:
+            element.decode()
+        else:
+            list(map(len, bytes_elements.texts(element)))  # without the whole text in memory
     except UnicodeDecodeError:
         return False
     return True

@@ -293,7 +293,12 @@ def _in_rows(text: bytes, columns: int) -> bytes:
 
 def _flat(tensor: Tensor, style: ElementStyle, what: str) -> tuple[bytes, ...]:
     if tensor.datatype is BYTES:
-        return tuple(json.string_pieces(_texts_in_pieces(tensor, style, what)))
+        if style.translate.bytes == "base64":
+            return tuple(json.string_pieces(_texts_in_pieces(tensor, style, what)))
+        try:
+            return tuple(json.utf8_pieces(bytes_elements.pieces(tensor.data)))
+        except UnicodeDecodeError as error:
+            raise _not_utf8(what) from error
     return tuple(json.written(tensor.data, tensor.datatype, style.nan, what))
 
 
@@ -330,7 +335,11 @@ def _texts(elements: Iterable[bytes], style: ElementStyle, what: str) -> list[st
     try:
         return [each.decode() for each in elements]
     except UnicodeDecodeError as error:
-        raise ElementError(
-            f"{what} holds bytes that are not UTF-8, which JSON cannot carry: spell it `|bytes`, "
-            "or set translate.bytes: base64 on the route"
-        ) from error
+        raise _not_utf8(what) from error
+
+
+def _not_utf8(what: str) -> ElementError:
+    return ElementError(
+        f"{what} holds bytes that are not UTF-8, which JSON cannot carry: spell it `|bytes`, "
+        "or set translate.bytes: base64 on the route"
+    )

@@ -19,7 +19,7 @@ from gateway.core.json import (
     string_rows,
     write_numbers,
 )
-from gateway.core.messages import Buffer
+from gateway.core.messages import Buffer, as_bytes, join
 from gateway.core.tensors import Tensor
 
 STRINGS = "strings"
@@ -108,7 +108,7 @@ def decode_text(element: bytes, at: int, what: str) -> str:
 
 
 def _as_utf8(example: Buffer) -> bytes:
-    raw = bytes(example)
+    raw = as_bytes(example)
     encoding = json.detect_encoding(raw)
     if encoding == "utf-8":
         return raw
@@ -141,7 +141,7 @@ def _as_one_list(texts: list[bytes]) -> bytes:
         joined += text
         joined += b","
     joined[-1:] = b"]"
-    return bytes(joined)
+    return as_bytes(joined)
 
 
 def _stands_alone(text: bytes) -> bool:
@@ -165,7 +165,7 @@ def _join_strings(first: Array, others: Iterable[Array]) -> bytes:
         if array.shape != first.shape or not isinstance(array.values, bytes):
             raise DecodeError("examples differ in shape or datatype")
         joined += array.values
-    return bytes(joined)
+    return as_bytes(joined)
 
 
 def _tensor(array: Array) -> Tensor:
@@ -184,7 +184,7 @@ def _check_each(texts: list[bytes], what: str, json_values: int) -> None:
         if len(text) > _MAX_SCALAR and text.lstrip()[:1] not in (b"[", b"{", b'"'):
             raise DecodeError(f"{what} of example {at}: not JSON, or a number of {len(text)} digits")
         try:
-            document = read(b'{"example":' + text + b"}", {}, values=json_values, literals=True)
+            document = read(join(b'{"example":', text, b"}"), {}, values=json_values, literals=True)
         except DecodeError as error:
             raise DecodeError(f"{what} of example {at}: {error}") from error
         if len(document) != 1:

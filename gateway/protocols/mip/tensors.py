@@ -34,7 +34,7 @@ def decode_column(type_: int, examples: Sequence[Buffer], what: str, json_values
             return json_examples.decode(examples, what, json_values)
         case TlvType.NPY:
             return decode_npy(examples, what)
-    packed = bytes_elements.pack(map(bytes, examples))
+    packed = bytes_elements.pack(examples)
     if type_ in TLV_TYPES:
         return Tensor("", Datatype.BYTES, (len(examples),), packed, content_type=TlvType(type_).name.lower())
     return Tensor("", Datatype.BYTES, (len(examples),), packed, "tlv", {OWN_TYPE: type_})

@@ -24,8 +24,8 @@ from gateway.core.json import (
     number_pieces,
     number_rows,
     read_bare,
-    string_pieces,
     string_rows,
+    utf8_pieces,
 )
 from gateway.core.json.contents import UNTYPED
 from gateway.core.requests import Translate
@@ -108,7 +108,7 @@ def to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> tuple[
     write = _element_writer(tensor, translate, what)
     if write is None:
         if len(tensor.shape) == 1:
-            return tuple(string_pieces(_strings(tensor)))
+            return tuple(utf8_pieces(bytes_elements.pieces(tensor.data)))
         if tensor.shape:
             return tuple(nested_string_pieces(_strings(tensor), tensor.shape))
         return (orjson.dumps(_nested(tensor, bytes.decode)),)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from itertools import chain
 
 import pytest
 
-from gateway.core import bytes_elements
+from gateway.core import bytes_elements, messages
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.json import arrays, bulk_strings, read_bare, writing
+from gateway.core.tensors import Tensor
+from gateway.protocols.grps import strings
 from gateway.protocols.v1 import b64
 
 TEXT = 'a\\"\n\\\\é😀\ud83d\ude00 [x], '.encode("utf-16", "surrogatepass").decode("utf-16") * 9
@@ -48,8 +50,39 @@ def test_base64_is_read_and_written_in_steps(monkeypatch: pytest.MonkeyPatch, si
         b64._decode(b64encode(b"a") + b64encode(data), 0)
 
 
-@pytest.mark.parametrize("step", range(1, 9))
-def test_long_strings_are_written_in_steps(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    monkeypatch.setattr(writing, "_STEP", step)
-    lists = [["", "a"], [], ['é\u20ac\N{GRINNING FACE} "\\\n\0', "", "x" * step], [""]]
-    assert json.loads(b"".join(writing.string_pieces(lists))) == list(chain.from_iterable(lists))
+ELEMENTS = (b"", b"a", 'é\u20ac\N{GRINNING FACE} "\\\n\0'.encode(), b"", b"x" * 9)
+
+
+@pytest.fixture(params=range(1, 9))
+def step(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A very small number of bytes for all steps."""
+    size: int = request.param
+    for module in (messages, bytes_elements, writing, strings):
+        monkeypatch.setattr(module, "STEP", size)
+    return size
+
+
+def test_long_strings_are_written_in_steps(step: int) -> None:
+    lists = [list(ELEMENTS[:2]), [], list(ELEMENTS[2:])]
+    assert json.loads(b"".join(writing.utf8_pieces(lists))) == [each.decode() for each in ELEMENTS]
+    for cut in (ELEMENTS[2][:-11], b"a" * step + b"\xff", ELEMENTS[2][:2] + b"\x80"):
+        with pytest.raises(UnicodeDecodeError):
+            list(writing.utf8_pieces([[b"a", cut]]))
+
+
+@pytest.mark.parametrize("elements", [ELEMENTS, ELEMENTS[:1] * 3, ELEMENTS[2:3] * 2, ELEMENTS[4:]])
+def test_long_elements_are_packed_and_unpacked_in_steps(
+    step: int, elements: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bytes_elements, "_MIN_SIZE", 1)
+    raw = b"".join(len(each).to_bytes(4, "little") + each for each in elements)
+    assert bytes_elements.pack(map(memoryview, elements)) == raw
+    for kind in (bytes, bytearray, memoryview):
+        assert bytes_elements.unpack(kind(raw)) == list(elements)
+    assert strings.is_utf8(Tensor("", Datatype.BYTES, (len(elements),), raw))
+
+
+def test_joined_bytes_are_the_same_in_steps(step: int) -> None:
+    body = bytes(range(20))
+    assert messages.as_bytes(memoryview(body)) == messages.join(body[:7], bytearray(body[7:])) == body
+    assert all(len(part) <= step for part in messages.steps(body))

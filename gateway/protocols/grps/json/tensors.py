@@ -222,8 +222,7 @@ def write_tensor(tensor: Tensor, nan: str, what: str) -> Entry:
 
 def _write_elements(tensor: Tensor, nan: str, what: str) -> object:
     if tensor.datatype is Datatype.BYTES:
-        lists = ([element.decode() for element in elements] for elements in bytes_elements.pieces(tensor.data))
-        return json.placed(json.string_pieces(lists))
+        return json.placed(json.utf8_pieces(bytes_elements.pieces(tensor.data)))
     values = tensor.array.reshape(-1)
     if tensor.datatype is Datatype.INT64:
         # "int64 [..] JSON value will be a decimal string": both servers print it like this

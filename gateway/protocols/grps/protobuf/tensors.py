@@ -223,14 +223,14 @@ def _write_elements(tensor: Tensor) -> Buffer:
     return write_integers(tensor.data, datatype)
 
 
-def _write_strings(tensor: Tensor) -> bytes:
+def _write_strings(tensor: Tensor) -> Buffer:
     """Return a field for each element. The elements are UTF-8, which `strings.as_string` has checked."""
     written = bytearray()
     for element in chain.from_iterable(bytes_elements.pieces(tensor.data)):
         size = len(element)
         written += _SHORT_STRINGS[size] if size < len(_SHORT_STRINGS) else _KEYS[Datatype.BYTES] + varint(size)
         written += element
-    return bytes(written)
+    return written
 
 
 # --- gmap ---

@@ -211,17 +211,14 @@ def write_strings(tensor: Tensor, translate: Translate, what: str) -> list[str] 
 
 
 def _write_elements(tensor: Tensor, in_base64: bool, what: str) -> list[str] | Raw | Pieces:
-    lists = (_strings_of(elements, in_base64, what) for elements in bytes_elements.pieces(tensor.data))
-    if len(tensor.data) <= _SMALL:
-        return list(chain.from_iterable(lists))
-    return json.placed(json.string_pieces(lists))
-
-
-def _strings_of(elements: list[bytes], in_base64: bool, what: str) -> list[str]:
+    lists, is_small = bytes_elements.pieces(tensor.data), len(tensor.data) <= _SMALL
     if in_base64:
-        return [b64encode(element).decode() for element in elements]
+        texts = ([b64encode(element).decode() for element in elements] for elements in lists)
+        return list(chain.from_iterable(texts)) if is_small else json.placed(json.string_pieces(texts))
     try:
-        return [element.decode() for element in elements]
+        if is_small:
+            return [element.decode() for element in chain.from_iterable(lists)]
+        return json.placed(json.utf8_pieces(lists))
     except UnicodeDecodeError as error:
         raise invalid_input(
             f"{what} holds bytes that are not UTF-8, which JSON cannot carry: use the binary data format, "
