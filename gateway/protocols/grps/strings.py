@@ -26,7 +26,8 @@ def _is_utf8(element: bytes) -> bool:
         if len(element) <= STEP:
             element.decode()
         else:
-            list(map(len, bytes_elements.texts(element)))  # without the whole text in memory
+            for _ in bytes_elements.texts(element):
+                pass
     except UnicodeDecodeError:
         return False
     return True
