@@ -15,6 +15,8 @@ from xdist.scheduler import LoadFileScheduling
 
 from gateway.core import tasks
 from gateway.core.log_limit import LogLimit
+from gateway.transports.tcp import connector as tcp_connector
+from gateway.transports.timeouts import GRPC_TIMEOUTS, HTTP_TIMEOUTS
 from tests.limits import GENEROUS
 from tests.real_software import OtherSoftware, missing
 from tests.together import WITH_TRITON
@@ -37,6 +39,11 @@ for function in (httpx.Client.__init__, httpx.AsyncClient.__init__, httpx.get, h
     function.__kwdefaults__["timeout"] = GENEROUS
     if "limits" in function.__kwdefaults__:
         function.__kwdefaults__["limits"] = httpx.Limits(keepalive_expiry=1)
+
+# Connections to endpoints have 5 seconds to open, which is too little for a process that gets no time for so long.
+for endpoint in (HTTP_TIMEOUTS, GRPC_TIMEOUTS):
+    object.__setattr__(endpoint, "connect", GENEROUS)
+vars(tcp_connector)["CONNECT_SECONDS"] = GENEROUS
 
 # The tests start hundreds of processes, in environments that `make peers` does not compile.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

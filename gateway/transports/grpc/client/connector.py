@@ -5,7 +5,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
 
-from gateway.core.address import Address
+from gateway.core.address import Address, is_ip
 from gateway.core.frozen import replace
 from gateway.core.http2.hpack import write_repeated
 from gateway.core.messages import Buffer, Message
@@ -146,12 +146,12 @@ class GrpcConnector:
 
 
 async def resolved(address: Address) -> list[Address]:
-    """Return all addresses of a host name, without duplicates. Unix sockets are returned unchanged.
+    """Return all addresses of a host name, without duplicates. IP addresses and Unix sockets are returned unchanged.
 
     Raises:
         TransportError: the host name has no address.
     """
-    if address.path:
+    if address.path or is_ip(address.host):
         return [address]
     try:
         found = await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)

@@ -1,3 +1,5 @@
+import socket
+
 import pytest
 
 from gateway.core.address import Address
@@ -5,7 +7,10 @@ from gateway.transports.grpc.client.connector import resolved
 
 
 @pytest.mark.parametrize("address", [Address("127.0.0.1", 80), Address("::1", 80), Address(path="/run/model.sock")])
-async def test_what_is_no_name_is_its_own(address: Address) -> None:
+async def test_an_address_without_a_host_name_is_not_looked_up(
+    address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(socket, "getaddrinfo")
     assert await resolved(address) == [address]
 
 
