@@ -29,8 +29,12 @@ def pack(elements: Iterable[Buffer]) -> bytes:
     # joining a list of parts would take 200 bytes for each element, and three times as long
     packed = bytearray()
     for element in elements:
-        packed += length(len(element))
-        for step in (element,) if len(element) <= STEP else steps(element):
+        size = len(element)
+        packed += length(size)
+        if size <= STEP:
+            packed += element
+            continue
+        for step in steps(element):
             packed += step
     return as_bytes(packed)
 

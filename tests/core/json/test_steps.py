@@ -80,6 +80,8 @@ def test_long_elements_are_packed_and_unpacked_in_steps(
     for kind in (bytes, bytearray, memoryview):
         assert bytes_elements.unpack(kind(raw)) == list(elements)
     assert strings.is_utf8(Tensor("", Datatype.BYTES, (len(elements),), raw))
+    broken = bytes_elements.pack((*elements, b"a" * step + b"\xff"))
+    assert not strings.is_utf8(Tensor("", Datatype.BYTES, (len(elements) + 1,), broken))
 
 
 def test_joined_bytes_are_the_same_in_steps(step: int) -> None:
