@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
+from gateway.assembly import issuer_keys
 from gateway.core import tasks
 from gateway.core.log_limit import LogLimit
 from gateway.transports.tcp import connector as tcp_connector
@@ -40,10 +41,12 @@ for function in (httpx.Client.__init__, httpx.AsyncClient.__init__, httpx.get, h
     if "limits" in function.__kwdefaults__:
         function.__kwdefaults__["limits"] = httpx.Limits(keepalive_expiry=1)
 
-# Connections to endpoints have 5 seconds to open, which is too little for a process that gets no time for so long.
+# Connections to endpoints have 5 seconds to open, and issuers of tokens 5 seconds to answer, which is too little for a
+# process that gets no time for so long.
 for endpoint in (HTTP_TIMEOUTS, GRPC_TIMEOUTS):
     object.__setattr__(endpoint, "connect", GENEROUS)
 vars(tcp_connector)["CONNECT_SECONDS"] = GENEROUS
+vars(issuer_keys)["FETCH_SECONDS"] = GENEROUS
 
 # The tests start hundreds of processes, in environments that `make peers` does not compile.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -30,6 +30,7 @@ from gateway.protocols.grps.schema import RpcMeta
 from gateway.runtime.app import Gateway
 from tests.attacks.clients import message
 from tests.auth.issuer import Issuer, served
+from tests.clock import LoopClock
 from tests.limits import GENEROUS, settle, until
 from tests.paused_server import port_of
 from tests.running_gateway import config_of, running_gateway
@@ -413,8 +414,9 @@ async def test_a_token_of_the_issuer_is_accepted_also_after_a_rotation(
 
 
 async def test_tokens_with_unknown_keys_do_not_make_the_gateway_ask_the_issuer_again_and_again(
-    server: int, client: httpx.AsyncClient
+    server: int, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(issuer_keys, "LEAST_SECONDS", GENEROUS)
     async with served(Issuer()) as issuer, served(Issuer()) as other:
         issuer.rotate()
         async with with_issuer(server, issuer) as gateway:
@@ -430,7 +432,8 @@ async def test_tokens_with_unknown_keys_do_not_make_the_gateway_ask_the_issuer_a
 async def test_an_issuer_that_hangs_stops_nobody_else(
     server: int, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(issuer_keys, "FETCH_SECONDS", 3.0)
+    monkeypatch.setattr(issuer_keys, "FETCH_SECONDS", 30.0)
+    clock = LoopClock()
     async with served(Issuer()) as issuer:
         issuer.rotate()
         issuer.silent = True
@@ -439,7 +442,9 @@ async def test_an_issuer_that_hangs_stops_nobody_else(
             waiting = spawn(client.get(path, headers=bearer(issuer.token("alice"))))
             for _ in range(20):
                 assert (await client.get(path)).status_code == 401
+            await until(lambda: issuer.unanswered)
             assert not waiting.done()
+            clock.advance(30)
             reply = await waiting
             assert reply.status_code == 503
             assert reply.headers["retry-after"] == "1"

@@ -226,7 +226,7 @@ async def test_a_jwks_that_cannot_be_used_leaves_the_keys_from_before(
         assert await found.status(found.second.token(**OTHERS)) == 200
 
 
-async def test_a_jwks_that_hangs_holds_up_nobody_else(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_jwks_that_hangs_holds_up_nobody_else(files: Files) -> None:
     async with two(files) as found:
         assert await found.status(found.first.token("alice")) == 200
         found.first.silent = True

@@ -19,6 +19,7 @@ from gateway.core.requests import Request
 from gateway.core.tensors import tensor
 from gateway.reference import signature
 from gateway.runtime.app import Gateway
+from tests.clock import LoopClock
 from tests.limits import GENEROUS, until
 from tests.paused_server import http, port_of
 from tests.running_gateway import reference, running_gateway
@@ -66,6 +67,9 @@ WAITS_FOR = {
     "chain": (infer("chain", "x", [[1.0, 2.0]]), 1),
 }
 """Calls that are several calls of the server, and how many of these wait at first for its slot."""
+LIMITED = "[{timeout: {seconds: 30}}]"
+"""Policies with a time limit, which calls reach when the test's clock moves."""
+OVER = rb"no answer within 30 s, of which 3\d\.\d\d s waiting for a free slot"
 QUESTION = Request(Operation.INFER, "gated", inputs=(tensor("input0", np.ones((1, 2))),))
 
 
@@ -73,10 +77,13 @@ class Gate:
     """Calls of the model wait until it is opened."""
 
     opened: asyncio.Event
+    reached = 0
+    """How many calls have come to it."""
 
 
 @signature(inputs=[("x", "FP64", [-1, 2])], outputs=[("y", "FP64", [-1, 2])])
 async def gated(x: Any) -> Any:
+    Gate.reached += 1
     await Gate.opened.wait()
     return x
 
@@ -139,9 +146,18 @@ async def held(gateway: Gateway, request: bytes = EVALUATE) -> AsyncIterator[Non
     assert (await call).status == 200
 
 
-async def waited_in_vain(gateway: Gateway) -> None:
-    """Until calls have waited, and none does any more: on a busy machine, not all of them wait together."""
-    await until(lambda: gateway.state.status().backends["lab"].waiting, 0.001)
+async def late(gateway: Gateway, clock: LoopClock, request: bytes, count: int) -> Reply:
+    """The reply to a request whose `count` calls wait for the slot until its time is over."""
+    call = asked(gateway, "127.0.0.3", request)
+    await waiting(gateway, count)
+    clock.advance(30)
+    return await call
+
+
+async def waited_in_vain(gateway: Gateway, clock: LoopClock, count: int) -> None:
+    """Until so many calls have waited for as long as they may, and none does any more."""
+    await waiting(gateway, count)
+    clock.advance(30)
     await waiting(gateway, 0)
 
 
@@ -222,18 +238,21 @@ async def test_a_call_that_waits_too_long_is_refused() -> None:
 
 @pytest.mark.parametrize("asked_for", [EVALUATE, INFER], ids=["umbridge", "v2-rest"])
 async def test_a_timeout_says_how_long_the_call_waited_and_whether_it_was_sent(asked_for: bytes) -> None:
-    async with running(policies="[{timeout: {seconds: 0.5}}]") as gateway:
-        limit = b"the limit that the policy timeout sets (timeout.seconds)"
-        sent = await ask(gateway, "127.0.0.2", asked_for)
+    clock = LoopClock()
+    async with running(policies=LIMITED) as gateway:
+        limit = b", the limit that the policy timeout sets (timeout.seconds)"
+        call = asked(gateway, "127.0.0.2", asked_for)
+        await waiting(gateway, 0)
+        clock.advance(30)
+        sent = await call
         assert sent.status == 504
-        assert b"no answer within 0.5 s, " + limit in sent.body
+        assert b"no answer within 30 s" + limit in sent.body
         assert "retry-after" not in sent.headers
         await waiting(gateway, 0, in_flight=0)
         async with held(gateway, HELD):
-            unsent = await ask(gateway, "127.0.0.3", asked_for)
+            unsent = await late(gateway, clock, asked_for, 1)
         assert unsent.status == 504
-        waited = rb"no answer within 0.5 s, of which 0\.[45]\d s waiting for a free slot, "
-        assert re.search(waited + re.escape(limit), unsent.body)
+        assert re.search(OVER + re.escape(limit), unsent.body)
         assert unsent.headers["retry-after"] == "1"
 
 
@@ -253,30 +272,35 @@ async def test_the_reply_to_several_calls_tells_the_longest_wait_of_them(parts: 
 
 @pytest.mark.parametrize("parts", WAITS_FOR)
 async def test_a_timeout_of_several_calls_tells_their_wait_and_that_none_was_sent(parts: str) -> None:
-    request, _ = WAITS_FOR[parts]
-    async with running(policies="[{timeout: {seconds: 0.5}}]") as gateway, held(gateway, HELD):
-        late = await ask(gateway, "127.0.0.3", request)
-        assert late.status == 504
-        assert re.search(rb"no answer within 0.5 s, of which 0\.[45]\d s waiting for a free slot", late.body)
-        assert late.headers["retry-after"] == "1"
+    clock = LoopClock()
+    async with running(policies=LIMITED) as gateway, held(gateway, HELD):
+        reply = await late(gateway, clock, *WAITS_FOR[parts])
+        assert reply.status == 504
+        assert re.search(OVER, reply.body)
+        assert reply.headers["retry-after"] == "1"
 
 
 @pytest.mark.parametrize("parts", WAITS_FOR)
 async def test_a_timeout_of_calls_of_which_one_was_sent_says_nothing_of_trying_again(parts: str) -> None:
     request, _ = WAITS_FOR[parts]
-    async with running(policies="[{timeout: {seconds: 0.5}}]") as gateway:
+    clock = LoopClock()
+    async with running(policies=LIMITED) as gateway:
         if parts == "chain":
             Gate.opened.set()
             assert (await ask(gateway, "127.0.0.2", request)).status == 200  # its types are known
             Gate.opened.clear()
-        late = asked(gateway, "127.0.0.3", request)
+        call = asked(gateway, "127.0.0.3", request)
         if parts == "chain":
             await waiting(gateway, 0)
             last = asked(gateway, "127.0.0.2", HELD)  # waits while the first step is computed
             await waiting(gateway, 1)
+            reached = Gate.reached
             Gate.opened.set()
             Gate.opened = asyncio.Event()
-        reply = await late
+            await until(lambda: Gate.reached > reached)
+        await waiting(gateway, 1)
+        clock.advance(30)
+        reply = await call
         assert reply.status == 504
         # Of parallel steps, the error may be of the one that was sent.
         assert parts == "steps" or b"waiting for a free slot" in reply.body
@@ -287,12 +311,13 @@ async def test_a_timeout_of_calls_of_which_one_was_sent_says_nothing_of_trying_a
 
 
 async def test_a_clients_own_deadline_says_it_too() -> None:
+    clock = LoopClock()
     async with running() as gateway, held(gateway):
-        late = await ask(gateway, "127.0.0.3", EVALUATE.replace(b"Host:", b"Request-Timeout: 0.3\r\nHost:"))
-        assert late.status == 504
-        told = rb"the deadline that the client set has passed, of which 0\.\d\d s waiting for a free slot"
-        assert re.search(told, late.body)
-        assert late.headers["retry-after"] == "1"
+        reply = await late(gateway, clock, EVALUATE.replace(b"Host:", b"Request-Timeout: 30\r\nHost:"), 1)
+        assert reply.status == 504
+        told = rb"the deadline that the client set has passed, of which 3\d\.\d\d s waiting for a free slot"
+        assert re.search(told, reply.body)
+        assert reply.headers["retry-after"] == "1"
 
 
 def client_of(gateway: Gateway, protocol: str, **settings: float) -> AsyncClient:
@@ -303,14 +328,15 @@ def client_of(gateway: Gateway, protocol: str, **settings: float) -> AsyncClient
 @pytest.mark.parametrize("protocol", ["umbridge", "v2-rest", "v2-grpc"])
 async def test_map_sends_again_what_waited_in_vain(protocol: str) -> None:
     """The only slot is taken for longer than the time limit, which the calls spend in the queue."""
+    clock = LoopClock()
     async with (
-        running(policies="[{timeout: {seconds: 0.4}}]") as gateway,
+        running(policies=LIMITED) as gateway,
         held(gateway, HELD),
         client_of(gateway, protocol) as client,
     ):
         points = np.arange(8.0).reshape(4, 2)
         mapping = asyncio.ensure_future(client.map("gated", points))
-        await waited_in_vain(gateway)
+        await waited_in_vain(gateway, clock, 4)
         Gate.opened.set()
         results = await mapping
         assert results.array().reshape(4, 2).tolist() == points.tolist()
@@ -322,12 +348,15 @@ async def test_the_clients_own_timeout_says_how_long_the_call_waited(
 ) -> None:
     """A call that was never sent is sent again, though the client's time is over as well as the gateway's."""
     monkeypatch.setattr(asynchronous, "_grace", lambda _: GENEROUS)  # 0.5 s, which a busy machine can need
-    async with running() as gateway, held(gateway, HELD), client_of(gateway, protocol, timeout=2.1) as client:
-        with pytest.raises(Timeout, match=r"`timeout` sets, of which \d\.\d+ s waiting for a free slot") as caught:
-            await client.infer("gated", np.ones(2))
+    clock = LoopClock()
+    async with running() as gateway, held(gateway, HELD), client_of(gateway, protocol, timeout=30) as client:
+        call = asyncio.ensure_future(client.infer("gated", np.ones(2)))
+        await waited_in_vain(gateway, clock, 1)
+        with pytest.raises(Timeout, match=r"`timeout` sets, of which 3\d\.\d+ s waiting for a free slot") as caught:
+            await call
         assert caught.value.retry_after == 1
         mapping = asyncio.ensure_future(client.map("gated", np.ones((2, 2))))
-        await waited_in_vain(gateway)
+        await waited_in_vain(gateway, clock, 2)
         Gate.opened.set()
         assert len(await mapping) == 2
 

@@ -26,7 +26,9 @@ from gateway.routing.backend import Backend, local_backend
 from gateway.routing.branches import RANDOM
 from gateway.routing.endpoint import Endpoint
 from gateway.runtime.app import Gateway
+from tests.clock import LoopClock
 from tests.interop.processes import Process
+from tests.limits import until
 from tests.paused_server import http, listening, read_message
 from tests.running_gateway import reference, running_gateway
 from tests.test_hung_servers import address as address_of
@@ -290,14 +292,20 @@ async def test_a_call_that_may_have_run_is_not_repeated(here: Running, tmp_path:
     legacy = await here.server("v2-rest", "Two.posterior")
     text = """
 routes:
-  - {match: {model: posterior}, backend: main, fallback: [legacy], policies: [{timeout: {seconds: 0.2}}]}
+  - {match: {model: posterior}, backend: main, fallback: [legacy], policies: [{timeout: {seconds: 30}}]}
 """
+    clock = LoopClock()
     await here.start(listeners("v2-rest") + backends(main=("v2-rest", main), legacy=("v2-rest", legacy)) + text)
     assert number(await here.ask("v2-rest", "posterior", row("theta"))) == POSTERIOR
     server.signal(signal.SIGSTOP)
     try:
+        call = asyncio.ensure_future(here.ask("v2-rest", "posterior", row("theta")))
+        assert here.gateway is not None
+        [endpoint] = here.gateway.state.assembly.backends["main"].endpoints
+        await until(lambda: endpoint.in_flight)
+        clock.advance(30)
         with pytest.raises(GatewayError) as failed:
-            await here.ask("v2-rest", "posterior", row("theta"))
+            await call
     finally:
         server.signal(signal.SIGCONT)
     assert failed.value.status is Status.DEADLINE_EXCEEDED

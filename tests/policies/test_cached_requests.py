@@ -17,6 +17,7 @@ from gateway.auth.keys import new_key, write_keys
 from gateway.core.tensors import tensor
 from gateway.runtime.app import Gateway
 from tests.attacks.clients import message
+from tests.clock import LoopClock
 from tests.limits import until
 from tests.paused_server import ask, http, port_of
 from tests.policies.states import caches
@@ -169,13 +170,17 @@ async def test_loading_or_unloading_a_model_through_the_gateway_empties_the_cach
 async def test_before_a_server_that_hangs_equal_calls_fail_together_and_leave_nothing(tmp_path: Path) -> None:
     process = reference("v2-rest", tmp_path)
     try:
-        policies = "policies: [{cache: {}}, {timeout: {seconds: 0.3}}]"
+        clock = LoopClock()
+        policies = "policies: [{cache: {}}, {timeout: {seconds: 30}}]"
         written = text(await asyncio.to_thread(address, process), f"protocol: v2-rest, flavor: plain, {policies}")
         async with running_gateway(written) as gateway:
             known = await posted(gateway, *infer("posterior", 1.0))
             assert known[:2] == (200, "miss")
             process.signal(signal.SIGSTOP)
-            found = await asyncio.gather(*(posted(gateway, *infer("posterior", 3.0)) for _ in range(20)))
+            calls = asyncio.gather(*(posted(gateway, *infer("posterior", 3.0)) for _ in range(20)))
+            await until(lambda: caches(gateway)[0].outcomes["shared"] == 19)
+            clock.advance(30)
+            found = await calls
             assert [status for status, *_ in found] == [504] * 20
             assert sorted(told for _, told, _ in found) == ["miss", *["shared"] * 19]
             assert (await posted(gateway, *infer("posterior", 1.0)))[:2] == (200, "hit")

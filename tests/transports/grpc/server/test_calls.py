@@ -6,6 +6,7 @@ import pytest
 from gateway.core.errors import Status
 from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits, Protocol
+from tests.clock import LoopClock
 from tests.transports.grpc.toy import ECHO, SMALL, Held, channel, client, code, failed, failure, listening
 
 
@@ -154,11 +155,12 @@ async def test_a_client_that_cancels_cancels_the_exchange() -> None:
 
 
 async def test_a_deadline_that_passes_cancels_the_exchange() -> None:
-    held = Held()
+    held, clock = Held(), LoopClock()
     async with client(held) as made:
-        await made.channel_ready()
-        error = await failed(made.unary_unary(ECHO)(b"", timeout=0.5))
-        assert code(error) is Status.DEADLINE_EXCEEDED
+        call = made.unary_unary(ECHO)(b"", timeout=30)
+        await held.asked.get()
+        clock.advance(60)
+        assert code(await failed(call)) is Status.DEADLINE_EXCEEDED
         await held.cancelled.wait()
 
 
