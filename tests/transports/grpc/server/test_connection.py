@@ -25,6 +25,7 @@ from gateway.transports.grpc import Listener
 from gateway.transports.grpc.server.calls import ServerCall
 from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.timeouts import Timeouts
+from tests.clock import LoopClock
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, Peer
 from tests.core.http2.conversation import ECHO, OPENING, fields, request
@@ -441,15 +442,16 @@ async def test_a_deadline_that_passes_before_the_message_has_come_ends_the_call(
         assert (await answer(peer))[1][b"grpc-status"] == b"%d" % Status.DEADLINE_EXCEEDED
 
 
-async def test_calls_of_one_connection_end_in_the_order_of_their_deadlines() -> None:
+async def test_calls_of_one_connection_end_in_the_order_of_their_deadlines(loop_clock: LoopClock) -> None:
     async with client(held := Held()) as peer:
-        for number, timeout in ((1, b"400m"), (3, b"200m"), (5, b"10m")):
+        for number, timeout in ((1, b"9S"), (3, b"6S"), (5, b"3S")):
             peer.send(http2.head(*fields(ECHO, (b"grpc-timeout", timeout)), stream=number))
         peer.send(http2.data(b"whole", end=True, stream=1))
         await held.asked.get()
-        ended = [await peer.next(HEADERS) for _ in range(3)]
-        assert [number for _, _, number, _ in ended] == [5, 3, 1]
-        assert {ends_with(block)[b"grpc-status"] for *_, block in ended} == {b"%d" % Status.DEADLINE_EXCEEDED}
+        for expected in (5, 3, 1):
+            loop_clock.advance(3)
+            _, _, number, block = await peer.next(HEADERS)
+            assert (number, ends_with(block)[b"grpc-status"]) == (expected, b"%d" % Status.DEADLINE_EXCEEDED)
 
 
 async def test_rapid_resets_do_not_hold_up_others() -> None:

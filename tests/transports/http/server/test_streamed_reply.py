@@ -327,11 +327,11 @@ async def test_a_client_that_never_reads_is_cut_off_and_the_stream_closed() -> N
 
 async def test_a_client_that_reads_on_is_never_cut_off() -> None:
     size = 16 * MIB
-    async with client(stream=texts("x" * size), timeouts=Timeouts(write=1)) as (reader, writer):
+    async with client(stream=texts("x" * size), timeouts=Timeouts(write=3)) as (reader, writer):
         await send_whole(writer, LAST)
         for _ in range(25):
             await reader.readexactly(size // 40)
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.15)
         assert (await reader.read()).endswith(b"x\n\r\n" + END)
 
 
