@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from gateway.core.tasks import spawn
 from gateway.routing.placement import agreement
 from gateway.runtime.app import Gateway
+from tests.clock import LoopClock
 from tests.limits import GENEROUS, until
 from tests.peers.fleet_client import CLIENTS, CallFailed
 from tests.peers.fleet_models import FleetModels
@@ -275,8 +276,12 @@ async def test_a_full_server_s_model_is_loaded_on_another() -> None:
 async def test_a_load_that_never_ends_holds_up_only_its_own_model() -> None:
     models = FleetModels(MODELS)
     models.hanging.add("m0")
-    async with fleet(ON_DEMAND, models, seconds=1) as here:
-        assert "no answer within 1 s" in await here.refused("m0")
+    clock = LoopClock()
+    async with fleet(ON_DEMAND, models, seconds=60) as here:
+        refused = spawn(here.refused("m0"))
+        assert await asyncio.to_thread(models.wait_until_loading, "m0", GENEROUS)
+        clock.advance(60)
+        assert "no answer within 60 s" in await refused
         await here.ask("m1")
         models.release()
         await until(lambda: models.held == {"m0", "m1"})

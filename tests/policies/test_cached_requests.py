@@ -198,6 +198,7 @@ async def test_before_a_server_that_hangs_equal_calls_fail_together_and_leave_no
 
 async def test_who_waits_with_a_client_whose_deadline_passes_gets_an_answer_all_the_same() -> None:
     """UM-Bridge servers compute to the end: the slot of the first client's call stays taken."""
+    clock = LoopClock()
     async with umbridge() as server:
         written = text(f"http://127.0.0.1:{server.port}", f"protocol: umbridge, max_in_flight: 1, {CACHED}")
         async with running_gateway(written) as gateway:
@@ -206,11 +207,12 @@ async def test_who_waits_with_a_client_whose_deadline_passes_gets_an_answer_all_
             server.arrived.clear()
             async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
                 infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-                first = infer(message("v2-grpc", "posterior", tensor("input0", np.array([[1.0, 2.0]]))), timeout=2)
+                first = infer(message("v2-grpc", "posterior", tensor("input0", np.array([[1.0, 2.0]]))), timeout=30)
                 await server.arrived.wait()
                 second = asyncio.ensure_future(posted(gateway, *evaluate(1.0)))
                 [cache] = caches(gateway)
                 await until(lambda: cache.outcomes["shared"])
+                clock.advance(30)
                 with pytest.raises(grpc.aio.AioRpcError) as late:
                     await first
                 assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -32,6 +32,7 @@ from tests.core.http2.conversation import ECHO, OPENING, fields, request
 from tests.limits import settle, until
 from tests.transports.grpc.toy import CHAT, SMALL, Endless, Held, echo, listening
 
+LONG = Timeouts(head=30, body=30, idle=30, write=30, linger=30)
 SHORT = Timeouts(head=0.4, body=0.4, idle=0.4, write=0.4, linger=0.1)
 
 
@@ -86,11 +87,12 @@ async def test_a_client_that_asks_nothing_is_told_to_come_again() -> None:
         assert (kind, payload[4:8]) == (GOAWAY, bytes(4))
 
 
-async def test_a_client_that_has_asked_may_wait_as_long_as_it_likes() -> None:
-    async with client(timeouts=SHORT) as peer:
+async def test_a_client_that_has_asked_may_wait_as_long_as_it_likes(loop_clock: LoopClock) -> None:
+    async with client(timeouts=LONG) as peer:
         peer.send(request())
         await answer(peer)
-        await asyncio.sleep(2 * SHORT.idle)
+        loop_clock.advance(2 * LONG.idle)
+        await settle()
         peer.send(request(3))
         assert (await answer(peer, 3))[0] == [b"\0\0\0\0\x01x"]
 
@@ -113,10 +115,12 @@ async def test_a_message_that_does_not_go_on_ends_its_call_alone(path: str) -> N
         assert (await answer(peer))[0] == [b"\0\0\0\0\x01x"]
 
 
-async def test_a_stream_between_its_messages_may_wait_as_long_as_it_likes() -> None:
-    async with client(timeouts=SHORT) as peer:
+async def test_a_stream_between_its_messages_may_wait_as_long_as_it_likes(loop_clock: LoopClock) -> None:
+    async with client(timeouts=LONG) as peer:
         peer.send(http2.head(*fields(CHAT.encode())))
-        await asyncio.sleep(2 * SHORT.body)
+        await settle()
+        loop_clock.advance(2 * LONG.body)
+        await settle()
         peer.send(http2.data(b"a", end=True))
         assert (await answer(peer))[0] == [b"\0\0\0\0\x021a", b"\0\0\0\0\x022a"]
 
@@ -161,17 +165,18 @@ async def test_a_stream_that_says_nothing_ends_but_not_one_whose_answer_is_owed(
         assert told[b"grpc-message"] == b"no message came from either side for 0.2 s (limits.stream_idle)" + advice
 
 
-async def test_a_reply_that_took_long_has_its_own_time_to_be_read() -> None:
+async def test_a_reply_that_took_long_has_its_own_time_to_be_read(loop_clock: LoopClock) -> None:
     """The client had nothing to send for longer than the time to read a reply, and is not late by that."""
-    timeouts, held = Timeouts(head=0.1, body=0.1, write=0.4), Held()
+    timeouts, held = Timeouts(head=10, body=10, write=40), Held()
     opening = http2.PREFACE + http2.settings(INITIAL_WINDOW_SIZE=3)
     async with client(held, timeouts=timeouts, opening=opening) as peer:
         peer.send(request())
         await held.asked.get()
-        await asyncio.sleep(timeouts.write + 0.1)
+        loop_clock.advance(timeouts.write + 10)
         held.go.set()
         assert (await peer.next(DATA))[3] == bytes(3)
-        await asyncio.sleep(timeouts.body)  # the connection looks for late clients meanwhile
+        loop_clock.advance(timeouts.body)
+        await settle()  # the connection looks for late clients meanwhile
         peer.send(http2.window_update(1, 3))
         assert (await answer(peer))[0] == [b"\0\1x"]
 
