@@ -36,7 +36,7 @@ _LARGE_WINDOW = 2**23
 """The window size for large messages, in bytes, which is larger than the usual window."""
 
 _GRACE = 0.5
-"""Number of seconds after the deadline when the connection ends a unary call.
+"""Number of seconds between the detection of a passed deadline and the end of a unary call by the connection.
 
 Usually, the exchange has already ended the call, with an error in the format of the protocol. This error can be
 `deadlines.FAR_GRAIN` late, and states how long the call waited for a free slot."""
@@ -322,7 +322,7 @@ class ServerCall:
     def ring(self) -> None:
         """Handle the deadline of the call, which has passed. A unary call gets a little more time."""
         if self._deadline is not None and self.due == self._deadline and self._method.stream is None:
-            self.due = self._deadline + _GRACE
+            self.due = self._owner.loop.time() + _GRACE
         else:
             self.fail(deadline_passed())
 

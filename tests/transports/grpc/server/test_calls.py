@@ -6,6 +6,7 @@ import pytest
 from gateway.core.errors import Status
 from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits, Protocol
+from gateway.transports.grpc.server import calls
 from tests.clock import LoopClock
 from tests.transports.grpc.toy import ECHO, SMALL, Held, channel, client, code, failed, failure, listening
 
@@ -154,14 +155,29 @@ async def test_a_client_that_cancels_cancels_the_exchange() -> None:
         await held.cancelled.wait()
 
 
-async def test_a_deadline_that_passes_cancels_the_exchange() -> None:
-    held, clock = Held(), LoopClock()
+async def test_a_deadline_that_passes_cancels_the_exchange(loop_clock: LoopClock) -> None:
+    held = Held()
     async with client(held) as made:
         call = made.unary_unary(ECHO)(b"", timeout=30)
         await held.asked.get()
-        clock.advance(60)
+        loop_clock.advance(60)
         assert code(await failed(call)) is Status.DEADLINE_EXCEEDED
         await held.cancelled.wait()
+
+
+async def test_an_exchange_has_some_time_after_its_deadline_also_in_a_loop_that_is_late(
+    loop_clock: LoopClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time begins when the loop finds that the deadline has passed."""
+    monkeypatch.setattr(calls, "_GRACE", 100.0)
+    held = Held()
+    async with client(held) as made:
+        call = made.unary_unary(ECHO)(b"late", timeout=30)
+        await held.asked.get()
+        loop_clock.advance(180)
+        await asyncio.sleep(0.01)
+        held.go.set()
+        assert await call == b"late"
 
 
 async def test_calls_of_one_connection_run_at_once() -> None:
