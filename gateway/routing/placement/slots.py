@@ -330,19 +330,21 @@ class PlacedSlots:
             return None
         if isinstance(error, TransportError):
             return request if not error.sent and self._is_loaded_elsewhere(request, placement) else None
-        place = next((each for each in placement.places.values() if each.endpoint.address == error.endpoint), None)
-        if place is None or not await self._denies(place, request, error):
+        endpoint = next((each for each in self.local.endpoints if each.address == error.endpoint), None)
+        if endpoint is None or not await self._denies(endpoint, request, error):
             return None
-        self.refresher.ask_soon(place.endpoint)
+        self.refresher.ask_soon(endpoint)
         again = request
-        if request.version and request.version not in place.versions:
+        place = placement.places.get(endpoint)  # None if the endpoint has reported the loss since the call failed
+        if place is not None and request.version and request.version not in place.versions:
             # The server does not list this version, but it might still have the model in other versions.
             if request.tries is not None:
                 return None
             again = replace(request, tries=Tries(avoided=frozenset({error.endpoint})))
             return again if len(self.able(request)) > 1 else None
-        if place.call_moment == place.moment:  # otherwise the model was loaded again after the call was sent
-            self.placements.denied(request.model, place.endpoint, error.message)
+        # If the number of the change differs, the server loaded the model again after it received the call.
+        if place is not None and place.call_moment == place.moment:
+            self.placements.denied(request.model, endpoint, error.message)
         is_there = bool(self.able(request)) or self.why_not_loaded(request) is None
         return again if is_there else None
 
@@ -353,7 +355,7 @@ class PlacedSlots:
             return False
         return self.loader.why_not(placement) is None
 
-    async def _denies(self, place: ModelReplica, request: Request, error: GatewayError) -> bool:
+    async def _denies(self, endpoint: Endpoint, request: Request, error: GatewayError) -> bool:
         """Return whether `error` means that the server does not have the model. Triton returns UNAVAILABLE for an
         unloaded model, but also for other reasons; in this case, query the server."""
         if error.status is Status.NOT_FOUND:
@@ -361,7 +363,7 @@ class PlacedSlots:
         if error.status is not Status.UNAVAILABLE:
             return False
         try:
-            return not await self.inventory.has(place.endpoint, request.model)
+            return not await self.inventory.has(endpoint, request.model)
         except GatewayError:
             return False
 

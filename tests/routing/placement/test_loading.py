@@ -158,6 +158,24 @@ async def test_a_call_for_a_model_that_is_being_unloaded_waits_until_it_is_loade
     assert list(await asyncio.gather(*calls)) == ["a", "a"]
 
 
+async def test_a_model_whose_loss_is_reported_after_its_call_failed_is_loaded_again_for_the_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet, a = await alone(max_models=2)
+    await fleet.ask_in_turn(("m0", "m1"))
+
+    async def has_changed(*arguments: object) -> bool:
+        for _ in range(2):
+            await fleet.slots.refresher.ask_soon(fleet.endpoints[0])
+        assert not fleet.slots.placements.models["m0"].places
+        return False
+
+    monkeypatch.setattr(fleet.sender.targets, "has_changed", has_changed)
+    del a.held["m0"]
+    assert await fleet.server_of("m0") == "a"
+    assert a.events.count("load m0") == 2
+
+
 async def test_a_stream_in_flight_keeps_its_model() -> None:
     fleet, a = await alone(max_models=1)
     stream = fleet.backend.stream(Request(Operation.STREAM, "m0"))
