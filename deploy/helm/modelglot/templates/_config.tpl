@@ -17,6 +17,14 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 */}}
 
 {{- define "modelglot.facts" -}}
+{{- /* Templates share the root context, so the first one that needs the facts computes them for all. */ -}}
+{{- if not (hasKey . "ModelglotFacts") -}}
+{{- $_ := set . "ModelglotFacts" (include "modelglot.computedFacts" .) -}}
+{{- end -}}
+{{- get . "ModelglotFacts" -}}
+{{- end -}}
+
+{{- define "modelglot.computedFacts" -}}
 {{- $facts := dict -}}
 {{- if (.Values.existingConfigMap).name -}}
 {{- $facts = include "modelglot.factsOfExisting" . | fromJson -}}
