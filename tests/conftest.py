@@ -1,9 +1,10 @@
 """Settings for all tests, and the tables that pytest prints at the end of a run."""
 
+import asyncio
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
@@ -20,6 +21,7 @@ from gateway.transports.tcp import connector as tcp_connector
 from gateway.transports.timeouts import GRPC_TIMEOUTS, HTTP_TIMEOUTS
 from tests.limits import GENEROUS
 from tests.real_software import OtherSoftware, missing
+from tests.skipping_loop import SkippingLoop
 from tests.together import WITH_TRITON
 
 # Time limits of hypothesis fail on a busy machine, where even the first draw can be "too slow".
@@ -101,6 +103,11 @@ class _ByFile(LoadFileScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
     """Return the scheduler for `--dist loadfile`."""
     return _ByFile(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run tests on a loop with whose clock they can skip time, unless the conftest.py of a folder chooses others."""
+    return {"asyncio": SkippingLoop}
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 
 class SkippingLoop(asyncio.SelectorEventLoop):
     """A loop whose clock can be put forward."""
@@ -15,8 +17,8 @@ class SkippingLoop(asyncio.SelectorEventLoop):
 TURNS = 20
 """Turns of the loop in which everything on loopback has happened, on a busy machine too."""
 
-LOOPS = {"skipping": SkippingLoop}
-"""For a module whose tests run on this loop."""
+ON_ASYNCIO = pytest.mark.asyncio(loop_factories=["asyncio"])
+"""For tests that skip time and would otherwise run on uvloop too, whose clock cannot be put forward."""
 
 
 async def skip(seconds: float) -> None:

@@ -30,10 +30,10 @@ from gateway.protocols.grps.schema import RpcMeta
 from gateway.runtime.app import Gateway
 from tests.attacks.clients import message
 from tests.auth.issuer import Issuer, served
-from tests.clock import LoopClock
 from tests.limits import GENEROUS, settle, until
 from tests.paused_server import port_of
 from tests.running_gateway import config_of, running_gateway
+from tests.skipping_loop import skip
 
 ALICE, ALICE_ENTRY = new_key("alice")
 BOB, BOB_ENTRY = new_key("bob")
@@ -433,7 +433,6 @@ async def test_an_issuer_that_hangs_stops_nobody_else(
     server: int, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(issuer_keys, "FETCH_SECONDS", 30.0)
-    clock = LoopClock()
     async with served(Issuer()) as issuer:
         issuer.rotate()
         issuer.silent = True
@@ -444,7 +443,7 @@ async def test_an_issuer_that_hangs_stops_nobody_else(
                 assert (await client.get(path)).status_code == 401
             await until(lambda: issuer.unanswered)
             assert not waiting.done()
-            clock.advance(30)
+            await skip(30)
             reply = await waiting
             assert reply.status_code == 503
             assert reply.headers["retry-after"] == "1"

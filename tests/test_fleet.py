@@ -16,13 +16,13 @@ from redis.asyncio import Redis
 from gateway.core.tasks import spawn
 from gateway.routing.placement import agreement
 from gateway.runtime.app import Gateway
-from tests.clock import LoopClock
 from tests.limits import GENEROUS, until
 from tests.peers.fleet_client import CLIENTS, CallFailed
 from tests.peers.fleet_models import FleetModels
 from tests.peers.fleet_server import FleetServer, serve
 from tests.policies.redis_server import RedisServer
 from tests.running_gateway import running_gateway
+from tests.skipping_loop import skip
 
 MODELS = [f"m{number}" for number in range(12)]
 CONFIG = """
@@ -276,11 +276,10 @@ async def test_a_full_server_s_model_is_loaded_on_another() -> None:
 async def test_a_load_that_never_ends_holds_up_only_its_own_model() -> None:
     models = FleetModels(MODELS)
     models.hanging.add("m0")
-    clock = LoopClock()
     async with fleet(ON_DEMAND, models, seconds=60) as here:
         refused = spawn(here.refused("m0"))
         assert await asyncio.to_thread(models.wait_until_loading, "m0", GENEROUS)
-        clock.advance(60)
+        await skip(60)
         assert "no answer within 60 s" in await refused
         await here.ask("m1")
         models.release()

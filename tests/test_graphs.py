@@ -15,11 +15,11 @@ from gateway.core.operations import Operation
 from gateway.core.requests import Request
 from gateway.core.tensors import tensor
 from gateway.runtime.app import Gateway
-from tests.clock import LoopClock
 from tests.graph_models import Gate, logdensity, slope
 from tests.interop.processes import free_port
 from tests.observing.collector import attributes, collecting
 from tests.running_gateway import running_gateway
+from tests.skipping_loop import skip
 
 CONFIG = """
 health: {bind: "127.0.0.1:0"}
@@ -292,12 +292,11 @@ async def test_a_client_that_leaves_ends_the_steps_at_their_servers() -> None:
 
 
 async def test_the_deadline_of_the_client_is_that_of_all_steps() -> None:
-    clock = LoopClock()
     async with running() as gateway, client(gateway, "v2-grpc") as asked:
         await asked.signature("slow")
         call = asyncio.ensure_future(asked.infer("slow", np.ones((1, 2)), timeout=30))
         await Gate.entered.wait()
-        clock.advance(30)
+        await skip(30)
         with pytest.raises(ClientError) as failed:
             await call
         assert failed.value.status.name == "DEADLINE_EXCEEDED"

@@ -15,11 +15,11 @@ import pytest
 from gateway.client import AsyncClient, InvalidInput
 from gateway.core.messages import Message
 from gateway.runtime.app import Gateway
-from tests.clock import LoopClock
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS, until
 from tests.paused_server import http, listening, read_message
 from tests.running_gateway import running_gateway
+from tests.skipping_loop import skip
 from tests.wires import Wires
 
 CONFIG = """
@@ -251,12 +251,11 @@ async def test_a_client_that_leaves_ends_the_calls_in_flight() -> None:
 
 
 async def test_a_call_that_takes_too_long_ends_the_batch() -> None:
-    clock = LoopClock()
     async with running("max_in_flight: 2, policies: [{timeout: {seconds: 30}}]") as here:
         here.program.hold = True
         asked = asyncio.ensure_future(here.species([1, 2, 3, 4]))
         await until(lambda: len(here.program.rows) == 2)
-        clock.advance(30)
+        await skip(30)
         reply = await asked
         assert reply.status_code == 504
         assert "row " in reply.json()["error"]

@@ -20,10 +20,10 @@ from gateway.core.tensors import tensor
 from gateway.reference import signature
 from gateway.runtime.app import Gateway
 from gateway.transports.grpc.server import calls
-from tests.clock import LoopClock
 from tests.limits import GENEROUS, until
 from tests.paused_server import http, port_of
 from tests.running_gateway import reference, running_gateway
+from tests.skipping_loop import skip
 
 CONFIG = """
 listeners:
@@ -147,18 +147,18 @@ async def held(gateway: Gateway, request: bytes = EVALUATE) -> AsyncIterator[Non
     assert (await call).status == 200
 
 
-async def late(gateway: Gateway, clock: LoopClock, request: bytes, count: int) -> Reply:
+async def late(gateway: Gateway, request: bytes, count: int) -> Reply:
     """The reply to a request whose `count` calls wait for the slot until its time is over."""
     call = asked(gateway, "127.0.0.3", request)
     await waiting(gateway, count)
-    clock.advance(30)
+    await skip(30)
     return await call
 
 
-async def waited_in_vain(gateway: Gateway, clock: LoopClock, count: int) -> None:
+async def waited_in_vain(gateway: Gateway, count: int) -> None:
     """Until so many calls have waited for as long as they may, and none does any more."""
     await waiting(gateway, count)
-    clock.advance(30)
+    await skip(30)
     await waiting(gateway, 0)
 
 
@@ -239,19 +239,18 @@ async def test_a_call_that_waits_too_long_is_refused() -> None:
 
 @pytest.mark.parametrize("asked_for", [EVALUATE, INFER], ids=["umbridge", "v2-rest"])
 async def test_a_timeout_says_how_long_the_call_waited_and_whether_it_was_sent(asked_for: bytes) -> None:
-    clock = LoopClock()
     async with running(policies=LIMITED) as gateway:
         limit = b", the limit that the policy timeout sets (timeout.seconds)"
         call = asked(gateway, "127.0.0.2", asked_for)
         await waiting(gateway, 0)
-        clock.advance(30)
+        await skip(30)
         sent = await call
         assert sent.status == 504
         assert b"no answer within 30 s" + limit in sent.body
         assert "retry-after" not in sent.headers
         await waiting(gateway, 0, in_flight=0)
         async with held(gateway, HELD):
-            unsent = await late(gateway, clock, asked_for, 1)
+            unsent = await late(gateway, asked_for, 1)
         assert unsent.status == 504
         assert re.search(OVER + re.escape(limit), unsent.body)
         assert unsent.headers["retry-after"] == "1"
@@ -273,9 +272,8 @@ async def test_the_reply_to_several_calls_tells_the_longest_wait_of_them(parts: 
 
 @pytest.mark.parametrize("parts", WAITS_FOR)
 async def test_a_timeout_of_several_calls_tells_their_wait_and_that_none_was_sent(parts: str) -> None:
-    clock = LoopClock()
     async with running(policies=LIMITED) as gateway, held(gateway, HELD):
-        reply = await late(gateway, clock, *WAITS_FOR[parts])
+        reply = await late(gateway, *WAITS_FOR[parts])
         assert reply.status == 504
         assert re.search(OVER, reply.body)
         assert reply.headers["retry-after"] == "1"
@@ -284,7 +282,6 @@ async def test_a_timeout_of_several_calls_tells_their_wait_and_that_none_was_sen
 @pytest.mark.parametrize("parts", WAITS_FOR)
 async def test_a_timeout_of_calls_of_which_one_was_sent_says_nothing_of_trying_again(parts: str) -> None:
     request, _ = WAITS_FOR[parts]
-    clock = LoopClock()
     async with running(policies=LIMITED) as gateway:
         if parts == "chain":
             Gate.opened.set()
@@ -300,7 +297,7 @@ async def test_a_timeout_of_calls_of_which_one_was_sent_says_nothing_of_trying_a
             Gate.opened = asyncio.Event()
             await until(lambda: Gate.reached > reached)
         await waiting(gateway, 1)
-        clock.advance(30)
+        await skip(30)
         reply = await call
         assert reply.status == 504
         # Of parallel steps, the error may be of the one that was sent.
@@ -312,9 +309,8 @@ async def test_a_timeout_of_calls_of_which_one_was_sent_says_nothing_of_trying_a
 
 
 async def test_a_clients_own_deadline_says_it_too() -> None:
-    clock = LoopClock()
     async with running() as gateway, held(gateway):
-        reply = await late(gateway, clock, EVALUATE.replace(b"Host:", b"Request-Timeout: 30\r\nHost:"), 1)
+        reply = await late(gateway, EVALUATE.replace(b"Host:", b"Request-Timeout: 30\r\nHost:"), 1)
         assert reply.status == 504
         told = rb"the deadline that the client set has passed, of which 3\d\.\d\d s waiting for a free slot"
         assert re.search(told, reply.body)
@@ -329,7 +325,6 @@ def client_of(gateway: Gateway, protocol: str, **settings: float) -> AsyncClient
 @pytest.mark.parametrize("protocol", ["umbridge", "v2-rest", "v2-grpc"])
 async def test_map_sends_again_what_waited_in_vain(protocol: str) -> None:
     """The only slot is taken for longer than the time limit, which the calls spend in the queue."""
-    clock = LoopClock()
     async with (
         running(policies=LIMITED) as gateway,
         held(gateway, HELD),
@@ -337,7 +332,7 @@ async def test_map_sends_again_what_waited_in_vain(protocol: str) -> None:
     ):
         points = np.arange(8.0).reshape(4, 2)
         mapping = asyncio.ensure_future(client.map("gated", points))
-        await waited_in_vain(gateway, clock, 4)
+        await waited_in_vain(gateway, 4)
         Gate.opened.set()
         results = await mapping
         assert results.array().reshape(4, 2).tolist() == points.tolist()
@@ -351,15 +346,14 @@ async def test_the_clients_own_timeout_says_how_long_the_call_waited(
     # The gateway and the client give a reply 0.5 s after the deadline, which a busy machine can need.
     monkeypatch.setattr(calls, "_GRACE", GENEROUS)
     monkeypatch.setattr(asynchronous, "_grace", lambda _: GENEROUS)
-    clock = LoopClock()
     async with running() as gateway, held(gateway, HELD), client_of(gateway, protocol, timeout=30) as client:
         call = asyncio.ensure_future(client.infer("gated", np.ones(2)))
-        await waited_in_vain(gateway, clock, 1)
+        await waited_in_vain(gateway, 1)
         with pytest.raises(Timeout, match=r"`timeout` sets, of which 3\d\.\d+ s waiting for a free slot") as caught:
             await call
         assert caught.value.retry_after == 1
         mapping = asyncio.ensure_future(client.map("gated", np.ones((2, 2))))
-        await waited_in_vain(gateway, clock, 2)
+        await waited_in_vain(gateway, 2)
         Gate.opened.set()
         assert len(await mapping) == 2
 

@@ -23,13 +23,13 @@ from gateway.core.tensors import tensor
 from gateway.core.transport import Destination, Handler
 from gateway.observing import recording
 from gateway.runtime.app import Gateway
-from tests.clock import LoopClock
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.conversation import OPENING, fields
 from tests.limits import GENEROUS, until
 from tests.paused_server import ask as send_alone
 from tests.paused_server import http, listening, port_of
 from tests.running_gateway import config_of
+from tests.skipping_loop import skip
 
 PROTOCOLS = registry.protocols()
 CONFIG = """
@@ -285,12 +285,11 @@ async def test_a_grpc_call_that_the_deadline_ends_is_late_and_not_cancelled() ->
         await asyncio.Event().wait()
         raise AssertionError
 
-    clock = LoopClock()
     async with observed(V2_GRPC, hang) as running:
         async with grpc.aio.insecure_channel(running.client) as channel:
             call = channel.unary_unary(METHOD + "ModelInfer")(over_grpc(), timeout=30)
             await begun.wait()
-            clock.advance(30)
+            await skip(30)
             assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         record = await running.one()
         assert record.status == "DEADLINE_EXCEEDED"

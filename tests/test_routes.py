@@ -26,11 +26,11 @@ from gateway.routing.backend import Backend, local_backend
 from gateway.routing.branches import RANDOM
 from gateway.routing.endpoint import Endpoint
 from gateway.runtime.app import Gateway
-from tests.clock import LoopClock
 from tests.interop.processes import Process
 from tests.limits import until
 from tests.paused_server import http, listening, read_message
 from tests.running_gateway import reference, running_gateway
+from tests.skipping_loop import skip
 from tests.test_hung_servers import address as address_of
 from tests.test_hung_servers import reference as reference_process
 
@@ -294,7 +294,6 @@ async def test_a_call_that_may_have_run_is_not_repeated(here: Running, tmp_path:
 routes:
   - {match: {model: posterior}, backend: main, fallback: [legacy], policies: [{timeout: {seconds: 30}}]}
 """
-    clock = LoopClock()
     await here.start(listeners("v2-rest") + backends(main=("v2-rest", main), legacy=("v2-rest", legacy)) + text)
     assert number(await here.ask("v2-rest", "posterior", row("theta"))) == POSTERIOR
     server.signal(signal.SIGSTOP)
@@ -303,7 +302,7 @@ routes:
         assert here.gateway is not None
         [endpoint] = here.gateway.state.assembly.backends["main"].endpoints
         await until(lambda: endpoint.in_flight)
-        clock.advance(30)
+        await skip(30)
         with pytest.raises(GatewayError) as failed:
             await call
     finally:

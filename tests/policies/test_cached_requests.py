@@ -17,13 +17,13 @@ from gateway.auth.keys import new_key, write_keys
 from gateway.core.tensors import tensor
 from gateway.runtime.app import Gateway
 from tests.attacks.clients import message
-from tests.clock import LoopClock
 from tests.limits import until
 from tests.paused_server import ask, http, port_of
 from tests.policies.states import caches
 from tests.running_gateway import config_of, running_gateway
 from tests.runtime.workers.counted import Counted, counted
 from tests.runtime.workers.test_shared_state import Server
+from tests.skipping_loop import skip
 from tests.test_hung_servers import address, reference
 
 CONFIG = """
@@ -170,7 +170,6 @@ async def test_loading_or_unloading_a_model_through_the_gateway_empties_the_cach
 async def test_before_a_server_that_hangs_equal_calls_fail_together_and_leave_nothing(tmp_path: Path) -> None:
     process = reference("v2-rest", tmp_path)
     try:
-        clock = LoopClock()
         policies = "policies: [{cache: {}}, {timeout: {seconds: 30}}]"
         written = text(await asyncio.to_thread(address, process), f"protocol: v2-rest, flavor: plain, {policies}")
         async with running_gateway(written) as gateway:
@@ -179,7 +178,7 @@ async def test_before_a_server_that_hangs_equal_calls_fail_together_and_leave_no
             process.signal(signal.SIGSTOP)
             calls = asyncio.gather(*(posted(gateway, *infer("posterior", 3.0)) for _ in range(20)))
             await until(lambda: caches(gateway)[0].outcomes["shared"] == 19)
-            clock.advance(30)
+            await skip(30)
             found = await calls
             assert [status for status, *_ in found] == [504] * 20
             assert sorted(told for _, told, _ in found) == ["miss", *["shared"] * 19]
@@ -198,7 +197,6 @@ async def test_before_a_server_that_hangs_equal_calls_fail_together_and_leave_no
 
 async def test_who_waits_with_a_client_whose_deadline_passes_gets_an_answer_all_the_same() -> None:
     """UM-Bridge servers compute to the end: the slot of the first client's call stays taken."""
-    clock = LoopClock()
     async with umbridge() as server:
         written = text(f"http://127.0.0.1:{server.port}", f"protocol: umbridge, max_in_flight: 1, {CACHED}")
         async with running_gateway(written) as gateway:
@@ -212,7 +210,7 @@ async def test_who_waits_with_a_client_whose_deadline_passes_gets_an_answer_all_
                 second = asyncio.ensure_future(posted(gateway, *evaluate(1.0)))
                 [cache] = caches(gateway)
                 await until(lambda: cache.outcomes["shared"])
-                clock.advance(30)
+                await skip(30)
                 with pytest.raises(grpc.aio.AioRpcError) as late:
                     await first
                 assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED

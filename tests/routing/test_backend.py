@@ -23,9 +23,10 @@ from gateway.routing.load.reported import ReportedLoads
 from gateway.routing.queue import QueueSettings
 from gateway.routing.sequences import MOST_SEQUENCES
 from tests import records
-from tests.clock import Clock, LoopClock
+from tests.clock import Clock
 from tests.limits import settle
 from tests.routing.fakes import TO_THE_END, TOY, Wire
+from tests.skipping_loop import skip
 
 MAX_WAITING = QueueSettings().length
 """Calls in the queue of a backend without a `queue` of its own."""
@@ -464,13 +465,11 @@ async def test_a_call_that_waited_too_long_is_refused_and_its_place_is_free() ->
 
 
 async def test_a_call_that_got_its_slot_in_time_is_not_refused_later() -> None:
-    clock = LoopClock()
     lab = Lab(queue=QueueSettings(timeout=30))
     first, second = await lab.asked("first"), await lab.asked("second")
     lab.wires[0].answer()
     await first
-    clock.advance(60)  # longer than it may wait
-    await settle()
+    await skip(60)  # longer than it may wait
     lab.wires[0].answer()
     assert await second
 

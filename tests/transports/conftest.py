@@ -5,24 +5,15 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.clock import LoopClock
+from tests.skipping_loop import SkippingLoop
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+LOOPS: Mapping[str, LoopFactory] = {"asyncio": SkippingLoop, "uvloop": uvloop.new_event_loop}
 """Their transports pause, close and half-close differently."""
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, LoopFactory]:
-    """Run each test on the event loops in its module's `LOOPS`, and the tests of each transport on both by default.
-    The clock of uvloop cannot be moved."""
-    one = {"asyncio": asyncio.new_event_loop}
-    if "loop_clock" in getattr(item, "fixturenames", ()):
-        return one
-    default = LOOPS if item.path.parent != Path(__file__).parent else one
+    """Run each test on the event loops in its module's `LOOPS`, and the tests of each transport on both by default."""
+    default = LOOPS if item.path.parent != Path(__file__).parent else {"asyncio": SkippingLoop}
     loops: Mapping[str, LoopFactory] = getattr(getattr(item, "module", None), "LOOPS", default)
     return loops
-
-
-@pytest.fixture
-async def loop_clock() -> LoopClock:
-    return LoopClock()

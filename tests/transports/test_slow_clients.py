@@ -16,7 +16,6 @@ from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import CONTINUATION, DATA, END_STREAM, HEADERS, PING, frame
 from tests.core.http2.conversation import OPENING, fields, request
 from tests.paused_server import port_of
-from tests.skipping_loop import LOOPS as LOOPS
 from tests.skipping_loop import skip
 from tests.transports.grpc import toy as grpc_toy
 from tests.transports.grpc.toy import CHAT

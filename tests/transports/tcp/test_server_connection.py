@@ -13,8 +13,8 @@ from gateway.core.transport import EventualReply
 from gateway.transports.inflate import IN_THREAD
 from gateway.transports.tcp.listener import MAX_IN_FLIGHT
 from gateway.transports.timeouts import Timeouts
-from tests.clock import LoopClock
-from tests.limits import GENEROUS, settle, until
+from tests.limits import GENEROUS, until
+from tests.skipping_loop import ON_ASYNCIO, skip
 from tests.transports.tcp.toy_protocol import (
     HEADED,
     HEADER,
@@ -347,15 +347,15 @@ async def test_a_message_that_trickles_has_a_total_time() -> None:
         assert b"the message did not arrive within 0.1 s" in await end
 
 
-async def test_each_message_has_its_own_time(loop_clock: LoopClock) -> None:
+@ON_ASYNCIO
+async def test_each_message_has_its_own_time() -> None:
     """Also for a message that begins in the same piece in which the one before ends."""
     timeouts, message = Timeouts(body=50, message=10), packet(b"x" * 100)
     stream = message * 20
     async with client(timeouts=timeouts) as (reader, writer):
         for at in range(0, len(stream), 90):
             writer.write(stream[at : at + 90])
-            await settle()
-            loop_clock.advance(0.6)
+            await skip(0.6)
         assert [await read_packet(reader) for _ in range(20)] == [(0, "X" * 100)] * 20
 
 

@@ -9,8 +9,7 @@ from gateway.core.messages import Message
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.health import State
 from tests.core.http2.by_hand import CONTENT_TYPE, OK, Peer, data, endpoint, go_away, head, reset
-from tests.skipping_loop import LOOPS as LOOPS
-from tests.skipping_loop import skip
+from tests.skipping_loop import ON_ASYNCIO, skip
 from tests.transports.grpc.toy import HEAD, TRAILERS, ask, connected, refused, scripted
 
 UNREACHABLE = Status.UNAVAILABLE, Reason.UNREACHABLE
@@ -97,6 +96,7 @@ async def test_an_http_status_in_place_of_grpcs_is_an_answer(
 ENDS = {"reset": reset(8), "cancelled": head(OK, CONTENT_TYPE, (b"grpc-status", b"1"), end=True)}
 
 
+@ON_ASYNCIO
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 async def test_a_server_that_cancels_after_the_deadline_was_only_the_first_to_notice_it(end: bytes) -> None:
     async def play(peer: Peer) -> None:

@@ -7,7 +7,7 @@ from gateway.core.errors import Status
 from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits, Protocol
 from gateway.transports.grpc.server import calls
-from tests.clock import LoopClock
+from tests.skipping_loop import ON_ASYNCIO, skip
 from tests.transports.grpc.toy import ECHO, SMALL, Held, channel, client, code, failed, failure, listening
 
 
@@ -155,18 +155,20 @@ async def test_a_client_that_cancels_cancels_the_exchange() -> None:
         await held.cancelled.wait()
 
 
-async def test_a_deadline_that_passes_cancels_the_exchange(loop_clock: LoopClock) -> None:
+@ON_ASYNCIO
+async def test_a_deadline_that_passes_cancels_the_exchange() -> None:
     held = Held()
     async with client(held) as made:
         call = made.unary_unary(ECHO)(b"", timeout=30)
         await held.asked.get()
-        loop_clock.advance(60)
+        await skip(60)
         assert code(await failed(call)) is Status.DEADLINE_EXCEEDED
         await held.cancelled.wait()
 
 
+@ON_ASYNCIO
 async def test_an_exchange_has_some_time_after_its_deadline_also_in_a_loop_that_is_late(
-    loop_clock: LoopClock, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The time begins when the loop finds that the deadline has passed."""
     monkeypatch.setattr(calls, "_GRACE", 100.0)
@@ -174,7 +176,7 @@ async def test_an_exchange_has_some_time_after_its_deadline_also_in_a_loop_that_
     async with client(held) as made:
         call = made.unary_unary(ECHO)(b"late", timeout=30)
         await held.asked.get()
-        loop_clock.advance(180)
+        await skip(180)
         await asyncio.sleep(0.01)
         held.go.set()
         assert await call == b"late"

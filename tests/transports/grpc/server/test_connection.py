@@ -25,11 +25,11 @@ from gateway.transports.grpc import Listener
 from gateway.transports.grpc.server.calls import ServerCall
 from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.timeouts import Timeouts
-from tests.clock import LoopClock
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, Peer
 from tests.core.http2.conversation import ECHO, OPENING, fields, request
 from tests.limits import settle, until
+from tests.skipping_loop import ON_ASYNCIO, skip
 from tests.transports.grpc.toy import CHAT, SMALL, Endless, Held, echo, listening
 
 LONG = Timeouts(head=30, body=30, idle=30, write=30, linger=30)
@@ -87,12 +87,12 @@ async def test_a_client_that_asks_nothing_is_told_to_come_again() -> None:
         assert (kind, payload[4:8]) == (GOAWAY, bytes(4))
 
 
-async def test_a_client_that_has_asked_may_wait_as_long_as_it_likes(loop_clock: LoopClock) -> None:
+@ON_ASYNCIO
+async def test_a_client_that_has_asked_may_wait_as_long_as_it_likes() -> None:
     async with client(timeouts=LONG) as peer:
         peer.send(request())
         await answer(peer)
-        loop_clock.advance(2 * LONG.idle)
-        await settle()
+        await skip(2 * LONG.idle)
         peer.send(request(3))
         assert (await answer(peer, 3))[0] == [b"\0\0\0\0\x01x"]
 
@@ -115,12 +115,11 @@ async def test_a_message_that_does_not_go_on_ends_its_call_alone(path: str) -> N
         assert (await answer(peer))[0] == [b"\0\0\0\0\x01x"]
 
 
-async def test_a_stream_between_its_messages_may_wait_as_long_as_it_likes(loop_clock: LoopClock) -> None:
+@ON_ASYNCIO
+async def test_a_stream_between_its_messages_may_wait_as_long_as_it_likes() -> None:
     async with client(timeouts=LONG) as peer:
         peer.send(http2.head(*fields(CHAT.encode())))
-        await settle()
-        loop_clock.advance(2 * LONG.body)
-        await settle()
+        await skip(2 * LONG.body)
         peer.send(http2.data(b"a", end=True))
         assert (await answer(peer))[0] == [b"\0\0\0\0\x021a", b"\0\0\0\0\x022a"]
 
@@ -165,18 +164,18 @@ async def test_a_stream_that_says_nothing_ends_but_not_one_whose_answer_is_owed(
         assert told[b"grpc-message"] == b"no message came from either side for 0.2 s (limits.stream_idle)" + advice
 
 
-async def test_a_reply_that_took_long_has_its_own_time_to_be_read(loop_clock: LoopClock) -> None:
+@ON_ASYNCIO
+async def test_a_reply_that_took_long_has_its_own_time_to_be_read() -> None:
     """The client had nothing to send for longer than the time to read a reply, and is not late by that."""
     timeouts, held = Timeouts(head=10, body=10, write=40), Held()
     opening = http2.PREFACE + http2.settings(INITIAL_WINDOW_SIZE=3)
     async with client(held, timeouts=timeouts, opening=opening) as peer:
         peer.send(request())
         await held.asked.get()
-        loop_clock.advance(timeouts.write + 10)
+        await skip(timeouts.write + 10)
         held.go.set()
         assert (await peer.next(DATA))[3] == bytes(3)
-        loop_clock.advance(timeouts.body)
-        await settle()  # the connection looks for late clients meanwhile
+        await skip(timeouts.body)  # the connection looks for late clients meanwhile
         peer.send(http2.window_update(1, 3))
         assert (await answer(peer))[0] == [b"\0\1x"]
 
@@ -447,14 +446,15 @@ async def test_a_deadline_that_passes_before_the_message_has_come_ends_the_call(
         assert (await answer(peer))[1][b"grpc-status"] == b"%d" % Status.DEADLINE_EXCEEDED
 
 
-async def test_calls_of_one_connection_end_in_the_order_of_their_deadlines(loop_clock: LoopClock) -> None:
+@ON_ASYNCIO
+async def test_calls_of_one_connection_end_in_the_order_of_their_deadlines() -> None:
     async with client(held := Held()) as peer:
         for number, timeout in ((1, b"9S"), (3, b"6S"), (5, b"3S")):
             peer.send(http2.head(*fields(ECHO, (b"grpc-timeout", timeout)), stream=number))
         peer.send(http2.data(b"whole", end=True, stream=1))
         await held.asked.get()
         for expected in (5, 3, 1):
-            loop_clock.advance(3)
+            await skip(3)
             _, _, number, block = await peer.next(HEADERS)
             assert (number, ends_with(block)[b"grpc-status"]) == (expected, b"%d" % Status.DEADLINE_EXCEEDED)
 

@@ -3,8 +3,7 @@
 import asyncio
 
 from gateway.core.messages import Message
-from tests.skipping_loop import LOOPS as LOOPS
-from tests.skipping_loop import skip
+from tests.skipping_loop import ON_ASYNCIO, skip
 from tests.transports.http.server.toy_listener import (
     HELLO,
     SAID,
@@ -22,6 +21,7 @@ IDLE = 75
 """Seconds, the default."""
 
 
+@ON_ASYNCIO
 async def test_each_request_postpones_the_end_of_an_idle_connection() -> None:
     async with listening(seconds=None) as listener, connected(listener) as (reader, writer):
         for _ in range(20):
@@ -35,6 +35,7 @@ async def test_each_request_postpones_the_end_of_an_idle_connection() -> None:
         assert await reader.read() == b""
 
 
+@ON_ASYNCIO
 async def test_a_connection_is_not_idle_while_its_request_is_answered() -> None:
     resume = asyncio.Event()
     failed: list[object] = []
