@@ -106,7 +106,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run tests on a loop with whose clock they can skip time, unless the conftest.py of a folder chooses others."""
+    """Run each test on a loop whose clock `skip` advances, unless the conftest.py of its folder chooses other loops."""
     return {"asyncio": SkippingLoop}
 
 

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from tests.limits import settle
+
 
 class SkippingLoop(asyncio.SelectorEventLoop):
     """A loop whose clock can be put forward."""
@@ -25,12 +27,6 @@ async def skip(seconds: float) -> None:
     """Let the time pass, and whatever is due then happen."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SkippingLoop)
-    await _settled()  # what was written before arrives before
+    await settle(TURNS)  # what was written before arrives before
     loop.skipped += seconds
-    await _settled()
-
-
-async def _settled() -> None:
-    """What was sent on loopback has arrived, and so has what that caused."""
-    for _ in range(TURNS):
-        await asyncio.sleep(0)
+    await settle(TURNS)

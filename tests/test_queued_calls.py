@@ -69,7 +69,7 @@ WAITS_FOR = {
 }
 """Calls that are several calls of the server, and how many of these wait at first for its slot."""
 LIMITED = "[{timeout: {seconds: 30}}]"
-"""Policies with a time limit, which calls reach when the test's clock moves."""
+"""Policies with a time limit, which calls reach when the test skips time."""
 OVER = rb"no answer within 30 s, of which 3\d\.\d\d s waiting for a free slot"
 QUESTION = Request(Operation.INFER, "gated", inputs=(tensor("input0", np.ones((1, 2))),))
 

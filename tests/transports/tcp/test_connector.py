@@ -4,7 +4,6 @@ import asyncio
 import re
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -195,7 +194,7 @@ async def in_vain(connector: TcpConnector, text: str, goes_on: asyncio.Event) ->
     await settle()
     assert not call.done()
     call.cancel()
-    with suppress(asyncio.CancelledError):
+    with pytest.raises(asyncio.CancelledError):
         await call
 
 

@@ -1,7 +1,7 @@
 {{/*
 What the chart reads of the gateway's configuration, so that nobody writes a port twice.
 
-`gateway.facts` is the only entry: JSON of
+`modelglot.facts` is the only entry: JSON of
   text       what the ConfigMap holds; empty with existingConfigMap
   backends   how many
   listeners  of {name, portName, port, servicePort, transport, protocols, model, prefix, tls, clientCertificate, auth}, without

@@ -36,7 +36,7 @@ _LARGE_WINDOW = 2**23
 """The window size for large messages, in bytes, which is larger than the usual window."""
 
 _GRACE = 0.5
-"""Number of seconds between the detection of a passed deadline and the end of a unary call by the connection.
+"""If the deadline of a unary call has passed, the connection waits for this number of seconds, and then ends the call.
 
 Usually, the exchange has already ended the call, with an error in the format of the protocol. This error can be
 `deadlines.FAR_GRAIN` late, and states how long the call waited for a free slot."""
