@@ -27,7 +27,7 @@ PEERS = Path(os.environ.get("PEERS_DIR", ROOT / ".peers"))
 STAMP = ".built"
 DEPENDENCIES = tuple(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"])
 """The gateway's own."""
-AT_ONCE = 2  # pip unpacks with one core each; more only compete for the disk
+AT_ONCE = 2  # more only compete for the disk
 TAIL = 30
 
 
@@ -40,9 +40,9 @@ class Peer:
     name: str
     requirements: tuple[str, ...]
     options: tuple[str, ...] = ()
-    """Further options of `pip install`."""
+    """Further options of `uv pip install`."""
     finish: Callable[[Path], None] | None = None
-    """What is left to do in the environment once pip is done."""
+    """What is left to do in the environment once the packages are installed."""
     revision: int = 1
     """To be raised when `finish` changes, so that built environments are built again."""
     before: tuple[int, int] | None = None
@@ -122,7 +122,7 @@ TABLE = (
     Peer("umbridge", ("umbridge==1.2.10", "numpy==2.4.6")),
     # tritonclient pins ml_dtypes below the version that the gateway uses.
     Peer("tritonclient", ("tritonclient[http,grpc]==2.73.0", "aiohttp==3.14.5", "numpy==2.4.6", "ml_dtypes==0.5.4")),
-    # The gateway is in it too, so that pip finds what suits both; tritonclient wants protobuf 6.
+    # The gateway is in it too, so that uv finds what suits both; tritonclient wants protobuf 6.
     Peer("beside", ("tritonclient[grpc]==2.73.0", *DEPENDENCIES), options=("--editable", ".")),
     # What receivers of the payload log are made of. Drift detectors themselves (alibi-detect, Evidently) take 800 MB.
     Peer("cloudevents", ("cloudevents==2.2.0", "numpy==2.4.6")),
@@ -279,10 +279,10 @@ def build(peer: Peer) -> str:
 
 
 def install(peer: Peer, home: Path, *arguments: str) -> None:
-    """Install into the environment with the pip of this one. A pip in each environment, and bytecode of 60,000 files of
-    which the tests import few, would take most of the time; a file is compiled when it is first imported."""
-    pip = (sys.executable, "-m", "pip", "--python", str(home), "--disable-pip-version-check", "--no-input")
-    run(peer, *pip, "install", "--quiet", "--no-compile", *arguments)
+    """Install into the environment. Its files are copies, because `finish` writes to some of them and uv's cache must
+    not change. uv compiles none of them: Python compiles a file when it is first imported."""
+    uv = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--link-mode", "copy")
+    run(peer, *uv, "--python", str(home), *arguments)
 
 
 def run(peer: Peer, *command: str) -> None:
