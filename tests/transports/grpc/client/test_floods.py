@@ -18,6 +18,7 @@ from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.timeouts import GRPC_TIMEOUTS
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import ACK, DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, Peer, frame
+from tests.limits import GENEROUS
 from tests.transports.grpc.toy import HEAD, TRAILERS, ask, refused, scripted
 
 PRIORITY, CALM = 2, 11
@@ -83,9 +84,10 @@ class Owner:
 
 
 def begun(
-    monkeypatch: pytest.MonkeyPatch, limits: Limits = DEFAULT_LIMITS
+    monkeypatch: pytest.MonkeyPatch, limits: Limits = DEFAULT_LIMITS, turn: float = GENEROUS
 ) -> tuple[GrpcClientConnection, Wire, ClientCall]:
-    """A connection with a call whose replies are pulled."""
+    """A connection with a call whose replies are pulled. Each turn has `turn` seconds."""
+    monkeypatch.setattr(connection, "TURN", turn)
     monkeypatch.setattr(connection, "keep_probing", lambda _: None)
     wire: Any = Wire()
     made = GrpcClientConnection(Address("toy"), limits, GRPC_TIMEOUTS, Owner())
@@ -105,8 +107,7 @@ def feed(made: GrpcClientConnection, octets: bytes) -> None:
 async def test_what_comes_together_is_taken_in_turns_and_nothing_more_is_read_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "TURN", 0.0)  # each turn is as short as can be
-    made, wire, call = begun(monkeypatch)
+    made, wire, call = begun(monkeypatch, turn=0.0)
     await asyncio.sleep(0)
     feed(made, http2.data(b"x") * 1000 + TRAILERS)
     seen = [len(call.replies)]
@@ -119,8 +120,7 @@ async def test_what_comes_together_is_taken_in_turns_and_nothing_more_is_read_me
 
 
 async def test_what_had_no_turn_yet_counts_when_the_server_closes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "TURN", 0.0)
-    made, _, call = begun(monkeypatch)
+    made, _, call = begun(monkeypatch, turn=0.0)
     feed(made, http2.data(b"x") * 1000 + TRAILERS)
     made.connection_lost(None)
     assert (len(call.replies), call.error) == (1000, None)
