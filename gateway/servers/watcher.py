@@ -201,6 +201,7 @@ class WatchedRun:
                 return
             if not data:
                 self.pipe = None
+                return
             self._output.write(data)
 
     def reap(self) -> int | None:

@@ -1,0 +1,180 @@
+"""The watcher of a job as an engine starts it: files in a folder tell it what to run, and files tell how it went."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.servers.watcher import ExitReason, start_time
+from tests.interop.processes import eventually
+from tests.limits import GENEROUS
+
+LEASE = "keep"
+WAITS = "echo begun; exec sleep 600"
+
+
+class Watched:
+    """A folder, and the watcher that runs its job."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, script: str | list[str], lease: str = LEASE, **more: Any) -> "subprocess.Popen[bytes]":
+        command = ["sh", "-c", script] if isinstance(script, str) else script
+        job = {"command": command, "output": str(self.folder / "out"), "output_bytes": 2**20, "memory": None}
+        job |= {"seconds": None, "grace": 0.2, "stdin": False, **more}
+        (self.folder / "job.json").write_text(json.dumps(job))
+        if lease:
+            (self.folder / "lease").write_text(lease)
+        return self.again()
+
+    def again(self) -> "subprocess.Popen[bytes]":
+        self.close()
+        command = [sys.executable, "-m", "gateway.servers.watcher", str(self.folder)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE)
+        return self.process
+
+    def ended(self) -> dict[str, Any]:
+        """What the watcher wrote at its end."""
+        assert self.process is not None
+        self.process.wait(GENEROUS)
+        return self.state
+
+    def close(self) -> None:
+        """End the watcher, which ends its job."""
+        if self.process is not None:
+            if self.process.poll() is None:
+                self.process.terminate()
+            self.process.communicate(timeout=GENEROUS)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return dict(json.loads((self.folder / "state.json").read_text()))
+
+    @property
+    def output(self) -> str:
+        path = self.folder / "out"
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    made = Watched(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "expected"),
+    [
+        ("echo hello; echo error >&2", 0, {"exit_code": 0, "signal": None}),
+        ("exit 3", 3, {"exit_code": 3, "signal": None}),
+        ("kill -KILL $$", 128 + 9, {"exit_code": None, "signal": 9}),
+    ],
+)
+def test_a_job_that_ends_by_itself(watched: Watched, script: str, code: int, expected: dict[str, Any]) -> None:
+    assert watched.start(script).wait(GENEROUS) == code
+    state = watched.ended()
+    assert {key: state[key] for key in expected} == expected
+    assert (state["why"], state["started"] <= state["ended"]) == (ExitReason.ITSELF, True)
+    assert watched.output == ("hello\nerror\n" if code == 0 else "")
+
+
+def test_a_command_that_does_not_start(watched: Watched) -> None:
+    watched.start(["/no/such/program"])
+    state = watched.ended()
+    assert state["why"].startswith(f"{ExitReason.NOT_STARTED}: ")
+    assert (state["started"], state["exit_code"]) == (None, None)
+
+
+def test_a_job_runs_only_once(watched: Watched) -> None:
+    watched.start("echo once")
+    watched.ended()
+    watched.again()
+    assert watched.ended()["why"] == ExitReason.AGAIN
+    assert watched.output == "once\n"
+
+
+def test_a_job_without_a_lease_does_not_start(watched: Watched) -> None:
+    watched.start("echo begun", lease="")
+    state = watched.ended()
+    assert (state["why"], state["started"], watched.output) == (ExitReason.CANCELLED, None, "")
+
+
+def cancel(watched: Watched) -> None:
+    (watched.folder / "lease").unlink()
+
+
+def end_by_engine(watched: Watched) -> None:
+    assert watched.process is not None
+    watched.process.send_signal(signal.SIGTERM)
+
+
+def close_input(watched: Watched) -> None:
+    assert watched.process is not None
+    assert watched.process.stdin is not None
+    watched.process.stdin.close()
+    watched.process.stdin = None
+
+
+def nothing(watched: Watched) -> None:
+    """The lease is not renewed, or the time passes."""
+
+
+@pytest.mark.parametrize(
+    ("lease", "more", "act", "why"),
+    [
+        (LEASE, {}, cancel, ExitReason.CANCELLED),
+        (LEASE, {}, end_by_engine, ExitReason.ENGINE),
+        (LEASE, {"stdin": True}, close_input, ExitReason.ABANDONED),
+        ("0.1 1", {}, nothing, ExitReason.ABANDONED),
+        (LEASE, {"seconds": 0.1}, nothing, ExitReason.TIME),
+    ],
+    ids=["cancelled", "by the engine", "input closed", "lease not renewed", "time over"],
+)
+def test_a_job_that_is_ended_takes_its_processes_along(
+    watched: Watched, lease: str, more: dict[str, Any], act: Callable[[Watched], None], why: str
+) -> None:
+    """The job has a process that ignores SIGTERM and whose parent is gone."""
+    orphan = "(sh -c 'trap \"\" TERM; echo $$; while :; do sleep 600; done' &)"
+    watched.start(f"{orphan}; while :; do sleep 600; done", lease, **more)
+    assert eventually(lambda: watched.output.endswith("\n"), GENEROUS)
+    act(watched)
+    assert watched.ended()["why"] == why
+    assert start_time(int(watched.output)) == ""
+
+
+def test_output_begins_anew_in_a_full_file(watched: Watched) -> None:
+    watched.start([sys.executable, "-c", "print('x' * 300_000)"], output_bytes=100_000)
+    watched.ended()
+    assert watched.output.endswith("x\n")
+    assert len(watched.output) + (watched.folder / "out.1").stat().st_size <= 300_001
+    assert (watched.folder / "out.1").stat().st_size > 100_000
+
+
+def test_a_full_file_keeps_its_output_if_nothing_follows(watched: Watched) -> None:
+    """The output of a job that failed is in the error that clients get."""
+    watched.start("printf 123456789", output_bytes=8)
+    watched.ended()
+    assert watched.output == "123456789"
+
+
+def test_a_job_has_no_more_memory_than_it_may(watched: Watched) -> None:
+    watched.start([sys.executable, "-c", "bytes(2**30)"], memory=2**29)
+    assert watched.ended()["exit_code"] == 1
+    assert "MemoryError" in watched.output
+
+
+def test_a_job_ends_with_a_watcher_that_is_killed(watched: Watched) -> None:
+    process = watched.start(WAITS)
+    assert eventually(lambda: watched.output == "begun\n" and (watched.folder / "state.json").exists(), GENEROUS)
+    group = watched.state["group"]
+    process.kill()
+    process.wait(GENEROUS)
+    assert eventually(lambda: not start_time(group), GENEROUS)
