@@ -2,9 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# uv installs in a quarter of pip's time. It does not read pip's settings, so an index that they name is given to it.
-INDEX = UV_DEFAULT_INDEX="$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}"
-INSTALL = $(INDEX) $(BIN)/uv pip install --quiet
+# uv installs faster than pip, but does not read pip's settings: it uses its own index, or else the index of pip.
+PIP_INDEX = $${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}
+INDEX = UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$(PIP_INDEX)}"
+# Without --python, uv would install into the environment that the user has activated.
+INSTALL = $(INDEX) $(BIN)/uv pip install --quiet --python $(BIN)/python
 MINUTES := 10
 # More than the two processors of a small machine: many tests wait for servers and for clusters.
 WORKERS := 4
@@ -26,7 +28,7 @@ setup: $(VENV)/.ready  ## the virtual environment in .venv, with all that tests 
 $(VENV)/.gateway: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing the gateway and its packages into $(VENV), once"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check "uv>=0.13.9"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check uv
 	@$(INSTALL) --editable .
 	@touch $@
 
@@ -126,6 +128,7 @@ screenshots: setup  ## the pictures of the console in docs/images; needs Chromiu
 	$(BIN)/python -m tests.admin.console.screenshots
 
 peers: setup  ## one virtual environment per real client or server, in .peers/, and system programs
+	@echo "installing real clients and servers into .peers, once"
 	@$(INDEX) $(BIN)/python -m tests.peers.build
 
 lock: setup  ## the image's exact packages with hashes, newest versions: deploy/*.lock, and their licences

@@ -102,21 +102,21 @@ error: {message: $message, code: $code}
 
 
 @pytest.mark.parametrize(
-    ("pattern", "status", "replies"),
+    ("pattern", "status", "reply"),
     [
-        ("GET /ready", 204, []),
-        ("GET /live", 200, [{"ok": True}]),
-        ("GET /models", 200, [{"names": ["a", "b"]}]),
-        ("GET /models/{model}", 200, [{"id": "a"}]),
+        ("GET /ready", 204, None),
+        ("GET /live", 200, {"ok": True}),
+        ("GET /models", 200, {"names": ["a", "b"]}),
+        ("GET /models/{model}", 200, {"id": "a"}),
     ],
 )
-def test_other_paths_are_described(pattern: str, status: int, replies: list[Any]) -> None:
+def test_other_paths_are_described(pattern: str, status: int, reply: Any) -> None:
     operation = described(OTHERS, pattern)
     assert operation is not None
     assert list(operation.replies) == [status]
     content = operation.replies[status][1]
-    assert bool(content) == bool(replies)
-    for reply in replies:
+    assert bool(content) == (reply is not None)
+    if reply is not None:
         schema = checker(content["application/json"])
         assert (schema.is_valid(reply), schema.is_valid([reply]), schema.is_valid({})) == (True, False, False)
     errors = checker(operation.error["application/json"])
