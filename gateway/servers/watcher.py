@@ -216,15 +216,16 @@ class WatchedRun:
 
     def end(self, grace: float) -> int | None:
         """Stop all processes. Return the command's exit code."""
-        until = time.monotonic() + grace
-        number: int = signal.SIGTERM
-        while signal_all(number):
-            time.sleep(TURN)
-            self.copy_output()  # a job that cannot write might not end
-            self.reap()
-            number = signal.SIGKILL if time.monotonic() > until else 0
-            if time.monotonic() > until + 2 * grace:
-                break  # a process that survives SIGKILL hangs in the kernel
+        for number, again, limit in ((signal.SIGTERM, 0, grace), (signal.SIGKILL, signal.SIGKILL, 2 * grace)):
+            until = time.monotonic() + limit
+            alive = signal_all(number)
+            while alive:
+                time.sleep(TURN)
+                self.copy_output()  # a job that cannot write might not end
+                self.reap()
+                if time.monotonic() > until:
+                    break  # a process that survives SIGKILL hangs in the kernel
+                alive = signal_all(again)
         self.copy_output()
         return self.reap()
 

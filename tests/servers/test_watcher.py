@@ -134,21 +134,22 @@ def abandon(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stdin", "act", "why"),
+    ("stdin", "act", "grace", "why"),
     [
-        (False, cancel, ExitReason.CANCELLED),
-        (False, end_by_engine, ExitReason.ENGINE),
-        (True, close_input, ExitReason.ABANDONED),
-        (False, abandon, ExitReason.ABANDONED),
+        (False, cancel, 1, ExitReason.CANCELLED),
+        (False, end_by_engine, 1, ExitReason.ENGINE),
+        (True, close_input, 1, ExitReason.ABANDONED),
+        (False, abandon, 1, ExitReason.ABANDONED),
+        (False, cancel, 0, ExitReason.CANCELLED),  # as a watcher that the machine stops for longer than the grace
     ],
-    ids=["cancelled", "by the engine", "input closed", "lease not renewed"],
+    ids=["cancelled", "by the engine", "input closed", "lease not renewed", "late"],
 )
 def test_a_job_that_is_ended_takes_its_processes_along(
-    watched: Watched, stdin: bool, act: Callable[[Watched], None], why: str
+    watched: Watched, stdin: bool, act: Callable[[Watched], None], grace: int, why: str
 ) -> None:
     """The job has a process that ignores SIGTERM and whose parent is gone."""
     orphan = "(sh -c 'trap \"\" TERM; echo $$; while :; do sleep 600; done' &)"
-    watched.start(f"{orphan}; while :; do sleep 600; done", stdin=stdin, grace=1)
+    watched.start(f"{orphan}; while :; do sleep 600; done", stdin=stdin, grace=grace)
     assert eventually(lambda: watched.output.endswith("\n"), GENEROUS)
     act(watched)
     assert watched.ended()["why"] == why
