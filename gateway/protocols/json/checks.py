@@ -266,14 +266,17 @@ def _key(member: Member) -> str:
 
 
 def _check_rows(node: Node, place: Place) -> None:
-    """Check that the rows of each list contain a tensor, which determines the number of rows."""
+    """Check that the rows of each list contain a tensor, which determines the number of rows, and no placeholder of a
+    whole tensor."""
     for each in walk(node):
         if isinstance(each, RowList):
             inner = list(walk(each.row))
             if not any(isinstance(one, TensorPlace) or (isinstance(one, Object) and one.every) for one in inner):
                 raise FormError(place, "`[T, ...]` needs a tensor, which determines the number of rows")
-            if any(isinstance(one, TensorPlace) and one.spelling is Spelling.SHAPE for one in inner):
-                raise FormError(place, "|shape is for a whole tensor; write it outside of `[T, ...]`")
+            for one in inner:
+                if isinstance(one, TensorPlace) and one.spelling in (Spelling.SHAPE, Spelling.ROW):
+                    text = f"|{one.spelling.value} is for a whole tensor; write it outside of `[T, ...]`"
+                    raise FormError(place, text)
 
 
 def _check_alternatives(nodes: tuple[Node, ...], place: Place, *, ignore_unknown: bool) -> None:

@@ -55,6 +55,7 @@ WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
     (infer("{a: $x|shape}"), REQUEST, "$x|flat or |base64, which must be here"),
     (infer("{a: $x|shape, b: $x}"), REQUEST, "$x|flat or |base64, which must be here"),
     (infer("[{a: $x|shape, b: $x|flat}, ...]"), REQUEST, "whole tensor"),
+    (infer("[$x|row, ...]"), REQUEST, "|row is for a whole tensor"),
     (infer("{a: $x|base64}"), REQUEST, "needs a datatype"),
     (infer("{a: $x|base64}", "$y", "tensors: {x: 'BYTES [1]', y: 'FP64 [1]'}"), REQUEST, "needs a datatype"),
     (infer("{a: $x|base64:FP32}", "$y", "tensors: {x: 'FP64 [1]', y: 'FP64 [1]'}"), REQUEST, "FP64 in `tensors`"),
