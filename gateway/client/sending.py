@@ -5,7 +5,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from random import uniform
 from time import monotonic
 from typing import TypeAlias, TypeVar
@@ -196,7 +195,9 @@ def _cut(sending: Sending, rows: int) -> list[Sending]:
 async def _tried(call: Callable[[], Awaitable[T]], arguments: MapArguments) -> tuple[T | ClientError, int, float]:
     """Make a call, and repeat it while the server requests a later attempt. Return the result or last error, the number
     of attempts, and the duration of the last attempt in seconds."""
-    for tries in count(1):
+    tries = 0
+    while True:
+        tries += 1
         began = monotonic()
         try:
             return await call(), tries, monotonic() - began
@@ -205,7 +206,6 @@ async def _tried(call: Callable[[], Awaitable[T]], arguments: MapArguments) -> t
             if seconds is None or tries > arguments.retries:
                 return error, tries, monotonic() - began
         await asyncio.sleep(seconds)
-    raise AssertionError
 
 
 def _is_of_points(error: ClientError) -> bool:

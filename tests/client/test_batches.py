@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Callable
 from http.server import ThreadingHTTPServer
 from typing import Any, ClassVar
@@ -11,7 +12,17 @@ import pytest
 
 from gateway.bridge.settings import Cast
 from gateway.client import AsyncClient, Client, ClientError, InvalidInput, Outputs, Refused, ServerError, Timeout
-from gateway.client.batches import MOST_BYTES, MOST_ROWS, TARGET, Batched, BatchSize
+from gateway.client.batches import (
+    MOST_BYTES,
+    MOST_ROWS,
+    TARGET,
+    AlikePoints,
+    Batched,
+    BatchSize,
+    NotOfRows,
+    check_same,
+    split,
+)
 from gateway.client.errors import ConnectError
 from gateway.client.map import Window, evaluations
 from gateway.client.map_arguments import MapArguments
@@ -29,6 +40,7 @@ from tests.clock import Clock
 from tests.in_thread import QuietHandler, in_thread
 from tests.limits import GENEROUS
 
+FP64 = Datatype.FP64
 IN_BATCHES = ["v2-rest", "v2-grpc", "v1-rest", "tfs-grpc"]
 MANY = 4096
 """The models here declare no `max_batch_size`: the caller says that their rows are independent."""
@@ -228,14 +240,14 @@ def test_a_size_that_fails_is_not_tried_again() -> None:
 
 
 def test_points_that_are_not_alike_are_sent_apart() -> None:
-    """Those with a fraction are refused as they are alone: 1.5 is no INT32."""
+    """Those that no request can hold, or that have a fraction or another name, are refused as they are alone."""
     points: list[Any] = [[1, 2], [3, 4], [5, 6], [1.5, 2], [7, 8, 9], [1, 2], np.array([1, 2], np.int8), [2.0, 3]]
-    points = points * 20
+    points = [*points, [None, 2], {"z": [1, 2]}] * 16
     with served_model("v2-grpc", whole) as address, Client(address) as client:
         results = client.map("whole", points, errors="return", batch=MANY)
         calls = len(Sizes.seen)
         single = client.map("whole", points, errors="return", batch=1)
-    assert sorted(results.errors) == sorted(single.errors) == list(range(3, 160, 8))
+    assert sorted(results.errors) == sorted(single.errors) == [at for at in range(160) if at % 10 in (3, 8, 9)]
     assert {str(each) for each in results.errors.values()} == {str(each) for each in single.errors.values()}
     assert all(isinstance(each, InvalidInput) for each in results.errors.values())
     assert {at: each["y"].tolist() for at, each in results.done.items()} == {
@@ -252,6 +264,51 @@ def test_texts_and_several_inputs() -> None:
         assert len(Sizes.seen) < 50
         points = [{"text": [b"\xff\x00"], "n": [2]}, {"n": [1], "text": ["b"]}] * 20
         assert client.map("repeated", points, batch=MANY).array().tolist() == [[b"\xff\x00\xff\x00"], [b"b"]] * 20
+
+
+ROWS = AlikePoints(("x", np.dtype(np.float64), (1,), False), [0, 1], [(np.zeros(1),), (np.ones(1),)])
+BATCHED = Batched(Signature((TensorSpec("x", FP64, (-1, 1)),), (TensorSpec("y", FP64, (-1, 1)),)), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "output", "why"),
+    [
+        ("y", [[0.0], [1.0]], ""),
+        ("y", [[0.0], [1.0], [2.0]], "output 'y' has 3 rows for 2 points"),
+        ("y", 1.0, "output 'y' has no rows for 2 points"),
+        ("z", [[0.0], [1.0]], "output 'z' has 2 rows for 2 points"),
+        ("y", [[[0.0]], [[1.0]]], "output 'y' has a size that can differ between points"),
+    ],
+)
+def test_outputs_that_have_no_row_for_each_point(name: str, output: Any, why: str) -> None:
+    response = Response((tensor(name, np.array(output)),), "m")
+    if why:
+        with pytest.raises(NotOfRows, match=f"^{re.escape(why)}$"):
+            split(response, ROWS, BATCHED)
+    else:
+        assert rows(split(response, ROWS, BATCHED)) == [{"y": [0.0]}, {"y": [1.0]}]
+
+
+@pytest.mark.parametrize(
+    ("alone", "among", "why"),
+    [
+        ([1.0], [1.0], ""),
+        ([np.nan, np.inf], [np.nan, np.inf], ""),
+        ([np.nan, 1.0], [np.inf, 1.0], "output 'y' of a point alone has other values than among others"),
+        ([1.0], [1.1], "output 'y' of a point alone has other values than among others"),
+        ([1.0], [1.0, 2.0], "output 'y' of a point alone is float64 [1], and among others float64 [2]"),
+        ([1.0], None, "a point alone has the outputs ['y'], and among others []"),
+    ],
+)
+def test_outputs_of_a_point_alone_and_among_others(alone: Any, among: Any, why: str) -> None:
+    first, second = (
+        Outputs({} if each is None else {"y": np.array(each)}, Response((), "m")) for each in (alone, among)
+    )
+    if why:
+        with pytest.raises(NotOfRows, match=f"^{re.escape(why)}$"):
+            check_same(first, second)
+    else:
+        check_same(first, second)
 
 
 class Model:
@@ -315,6 +372,17 @@ def test_the_bound_of_a_models_configuration_is_kept() -> None:
         results = client.map("m", np.arange(30.0).reshape(30, 1))
     assert results.array()[:, 0].tolist() == list(range(30))
     assert max(Sizes.seen) == 4
+
+
+async def test_large_points_are_not_sent_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the first ones were small."""
+    monkeypatch.setattr("gateway.client.sending.MOST_BYTES", 24)  # three numbers, and once the one that checks them
+    model = Model()
+    found = await ended(model, 50)
+    assert max(model.sizes) == 4
+    assert [each.outputs["y"].tolist() for each in sorted(found, key=lambda each: each.index)] == [
+        [float(at)] for at in range(50)
+    ]
 
 
 async def test_the_models_own_bound_is_kept() -> None:

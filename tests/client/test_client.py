@@ -1,12 +1,14 @@
 """The clients against a reference server of each wire form."""
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gateway.assembly.registry import protocols
-from gateway.client import Client, InvalidInput, NotFound, Unsupported
+from gateway.client import AsyncClient, Client, ConnectError, InvalidInput, NotFound, Unsupported
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
 from tests.client.servers import NAMELESS, WIRE_FORMS, asynchronous_client, served
@@ -55,7 +57,9 @@ def test_a_server_of_a_protocol_without_names(protocol: str) -> None:
 
 def test_inputs_and_outputs_have_the_names_of_the_signature(typed: Client) -> None:
     assert typed.infer("double", x=[[1, 2]]).keys() == {"y"}
-    assert typed.infer("double", inputs={"x": [[1, 2]]}, outputs=["y"])["y"].tolist() == [[2.0, 4.0]]
+    choices: list[Any] = [["y"], "y", {"y": {}}]
+    for outputs in choices:
+        assert typed.infer("double", inputs={"x": [[1, 2]]}, outputs=outputs)["y"].tolist() == [[2.0, 4.0]]
     with pytest.raises(InvalidInput, match="unknown input 'z'; the model takes 'x' FP64"):
         typed.infer("double", z=[[1.0]])
     with pytest.raises(InvalidInput, match="input 'x' occurs twice"):
@@ -171,6 +175,16 @@ async def test_the_asynchronous_client() -> None:
         assert (await client.server()).name == "modelglot"
     with pytest.raises(RuntimeError, match="the client has been closed; create a new one"):
         await client.models()
+
+
+def test_an_asynchronous_client_belongs_to_one_loop() -> None:
+    client = AsyncClient("v2-rest://127.0.0.1:1")
+    with pytest.raises(ConnectError):
+        asyncio.run(client.models())
+    with pytest.raises(
+        RuntimeError, match=r"the client belongs to another event loop: make one for each `asyncio.run`"
+    ):
+        asyncio.run(client.models())
 
 
 def test_an_output_says_who_answered() -> None:

@@ -66,6 +66,8 @@ async def test_the_asynchronous_client_maps_as_well() -> None:
         assert np.allclose(results.array()[:, 0], [posterior(theta) for theta in THETAS])
         ended = {each.index: each.outputs["output0"].item() async for each in client.as_completed("posterior", THETAS)}
         assert np.allclose([ended[index] for index in range(20)], results.array()[:, 0])
+        with pytest.raises(InvalidInput, match=r"\[3\], expected \[-1, 2\]"):
+            assert 1 not in [each.index async for each in client.as_completed("posterior", FAULTY)]
 
 
 def test_inputs_by_name_as_points_and_as_columns(client: Client) -> None:
@@ -385,6 +387,10 @@ def test_missing_points_are_not_taken_for_results() -> None:
         results.array(fill=np.nan)
     with pytest.raises(ValueError, match=r"0\.5 is no value"):
         results.array(fill=0.5)
+    failed = Results()
+    failed.add(Evaluation(0, 0, 1, None, failure(Reason.MODEL_ERROR)))
+    with pytest.raises(ValueError, match="all points failed, so the shape of a row is unknown; see their `errors`"):
+        failed.array(fill=np.nan)
 
 
 def _evaluation(at: int) -> Evaluation:

@@ -7,9 +7,21 @@ import numpy as np
 import pytest
 
 from gateway.client.outputs import as_array, as_parameters, as_tensor, as_tensors
+from gateway.client.requests import typed
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
+from gateway.core.models import Signature, TensorSpec
+from gateway.core.operations import Operation
+from gateway.core.requests import Answer, Request
+
+
+class Unreadable:
+    """An array that cannot be read."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise ValueError("the file is closed")
+
 
 NUMERIC = [each for each in DATATYPES.values() if each is not Datatype.BYTES]
 
@@ -69,6 +81,7 @@ def test_only_plain_numbers_have_no_datatype(value: Any, is_untyped: bool) -> No
         ([1, "a"], "it holds int and str; expected only numbers"),
         (np.zeros(1, [("a", "f4")]), "has no datatype"),
         (np.zeros((1,) * 40), "it has 40 dimensions, expected at most 32"),
+        (Unreadable(), "the file is closed"),
     ],
 )
 def test_what_has_no_datatype_is_refused_by_name(value: Any, why: str) -> None:
@@ -89,6 +102,17 @@ def test_a_mapping_is_no_input_and_the_refusal_says_where_it_belongs() -> None:
         as_tensor("config", {"scale": 2})
 
 
+async def test_plain_numbers_get_the_datatypes_of_the_model() -> None:
+    """Except those that do not fit, which the server refuses."""
+
+    async def ask() -> Answer:
+        return Signature(tuple(TensorSpec(name, Datatype.INT8, (-1,)) for name in "nx"), ())
+
+    request = Request(Operation.INFER, "m", inputs=(as_tensor("n", [300]), as_tensor("x", [3])))
+    found = [(each.datatype, each.untyped, each.array.tolist()) for each in (await typed(request, ask)).inputs]
+    assert found == [(Datatype.INT64, True, [300]), (Datatype.INT8, False, [3])]
+
+
 def test_outputs_may_be_changed_in_place() -> None:
     received = replace(as_tensor("y", np.array([1.0, 2.0])), data=np.array([1.0, 2.0]).tobytes())
     array = as_array(received)
@@ -102,3 +126,5 @@ def test_objects_in_parameters_are_sent_as_json() -> None:
     assert type(sent["n"]) is int
     with pytest.raises(GatewayError, match="parameter 'n' is object, expected a bool, int, float, str, dict or list"):
         as_parameters({"n": object()})
+    with pytest.raises(GatewayError, match=r"^parameter 'n': "):
+        as_parameters({"n": [object()]})

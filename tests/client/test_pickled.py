@@ -43,6 +43,8 @@ def test_a_client_is_made_again_with_its_arguments(address: str) -> None:
                 assert "<td>calls at once</td><td>3</td>" in made._repr_html_()
     asynchronous = pickle.loads(pickle.dumps(AsyncClient(address, **given)))
     assert {name: asynchronous.arguments[name] for name in given} == given
+    function = pickle.loads(pickle.dumps(asynchronous.model("posterior")))
+    assert repr(function) == f"<AsyncModelFunction 'posterior' of <AsyncClient v2-grpc {address.partition('://')[2]}>>"
 
 
 def test_results_with_errors_are_kept_in_a_file(address: str) -> None:

@@ -189,6 +189,14 @@ def test_parameters_without_a_json_number_are_told_apart(file: Path, other: obje
         ResultsFile(file, MapArguments("m", POINTS, parameters={"t": other, "a": 1}))
 
 
+def test_parameters_of_numpy_are_those_of_python(file: Path) -> None:
+    written(file, 1, MapArguments("m", POINTS, parameters={"n": np.int32(3)}))
+    with ResultsFile(file, MapArguments("m", POINTS, parameters={"n": 3})) as kept:
+        assert kept.find(0, POINTS[0]) is not None
+    with pytest.raises(ValueError, match=r"^resume: 1j cannot be stored in the file; expected JSON values$"):
+        ResultsFile(file, MapArguments("m", POINTS, parameters={"n": 1j}))
+
+
 @pytest.mark.parametrize("text", [b"a,b\n1,2\n", b"a,b", b'{"a": 1}\n', b"[]\n"])
 def test_a_file_of_something_else_is_left_as_it_is(file: Path, text: bytes) -> None:
     file.write_bytes(text)
@@ -203,6 +211,20 @@ def test_a_damaged_line_is_named(file: Path, line: bytes) -> None:
     file.write_bytes(b"\n".join([first, line, rest]))
     with pytest.raises(ValueError, match="line 2 is damaged; remove this line"):
         ResultsFile(file, OF_M)
+
+
+def test_a_damaged_result_is_named(file: Path) -> None:
+    file.write_bytes(written(file, 3).replace(b'"FP64"', b'"FP99"'))
+    with ResultsFile(file, OF_M) as kept, pytest.raises(ValueError, match="the line of point 0 is damaged; remove"):
+        kept.find(0, POINTS[0])
+
+
+def test_a_point_that_no_request_can_hold_is_not_stored(file: Path) -> None:
+    before = written(file, 1)
+    with ResultsFile(file, OF_M) as kept:
+        assert kept.find(1, [None]) is None
+        kept.add([Evaluation(1, [None], 1, Outputs({"y": POINTS[0]}, Response((), "m", "1")))])
+    assert file.read_bytes() == before
 
 
 def test_two_maps_do_not_write_to_one_file(file: Path) -> None:

@@ -39,6 +39,7 @@ def test_results() -> None:
         assert "<caption>21 of 22 points, 1 failed</caption>" in table
         assert "<tr><td>0</td><td>[-5.]</td></tr><tr><td>1</td><td>InvalidInput: " in table
         assert table.count("<tr>") == 12
+        assert html_of(client.map("posterior", [[1.0, 2.0]])).count("<tr>") == 2
         assert "<tr><td>calls at once</td><td>256</td></tr>" in html_of(client)
         assert "<th>open</th>" in html_of(client)
     assert "<th>closed</th>" in html_of(client)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gateway.assembly.registry import protocols
-from gateway.client import translate
+from gateway.client import ModelEntry, translate
 from gateway.client.translate import (
     Answer,
     DecodeError,
@@ -168,6 +168,13 @@ def test_what_a_protocol_does_not_have_is_a_gateway_error(protocol: str, operati
         with suppress(GatewayError):
             possible.append(encode_response(protocol, answers[operation], request))
             assert isinstance(possible[-1], Message)
+
+
+def test_an_answer_to_a_request_that_is_no_call() -> None:
+    message = encode_response("umbridge", (ModelEntry("m"),), Request(Operation.MODELS, ""))
+    assert bytes(message.body) == b'{"protocolVersion":1.0,"models":["m"]}'
+    with pytest.raises(GatewayError, match="umbridge clients have no request for 'model-ready'"):
+        encode_response("umbridge", True, Request(Operation.MODEL_READY, "m"))
 
 
 def test_paths_and_protocols_that_are_not_there() -> None:

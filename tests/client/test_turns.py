@@ -107,6 +107,10 @@ async def test_a_gateway_is_asked_with_many_at_once_over_um_bridge() -> None:
     async with client_of(limited, limits=CallLimits(max_in_flight=3)) as client:
         await asyncio.gather(*(client.infer("m", [1.0]) for _ in range(9)))
         assert limited.most == 3
+    unlimited = UmbridgeServer(5)
+    async with client_of(unlimited, limits=CallLimits(max_in_flight=0)) as client:
+        await asyncio.gather(*(client.infer("m", [1.0]) for _ in range(5)))
+        assert unlimited.most == 5
 
 
 class MipServer(Gathering):

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from gateway.tools.conformance.check import Options, deviate, fail, not_tested, require
-from gateway.tools.conformance.inputs import InputSpec, Sample, Values, as_bytes, sample
+from gateway.tools.conformance.inputs import InputSpec, Sample, Values, sample
 
 UNKNOWN = "no-such-model-1.0.0"
 SUCCESS, FAILURE = 1, 2
@@ -118,6 +118,4 @@ def judge_failure(
 
 
 def _comparable(element: Any) -> Any:
-    if isinstance(element, bytes):
-        return as_bytes(element)
     return element.encode() if isinstance(element, str) else float(element)

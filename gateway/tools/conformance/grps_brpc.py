@@ -4,6 +4,7 @@ names refer to brpc's document "baidu_std"."""
 import gzip
 import struct
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 from gateway.core.frozen import frozen
@@ -16,6 +17,7 @@ HEADER = struct.Struct(">4sII")
 MAX_BODY = 64 << 20
 ID = (7 << 32) + 2
 """A correlation id with more than 32 bits, like the ids of real clients."""
+DECOMPRESS: dict[int, Callable[[bytes], bytes]] = {2: gzip.decompress, 3: zlib.decompress}
 ENOSERVICE, ENOMETHOD, EREQUEST = 1001, 1002, 1003
 
 
@@ -81,10 +83,11 @@ def answered(reply: ReplyFrame, method: str) -> Any:
     if error.error_code:
         fail(f"{method}: error_code {error.error_code}, {error.error_text[:120]!r}; expected 0")
     payload = reply.body[: len(reply.body) - reply.meta.attachment_size]
-    if reply.meta.compress_type == 2:
-        payload = gzip.decompress(payload)
-    elif reply.meta.compress_type == 3:
-        payload = zlib.decompress(payload)
+    decompress = DECOMPRESS.get(reply.meta.compress_type, bytes)
+    try:
+        payload = decompress(payload)
+    except (OSError, EOFError, zlib.error) as error:
+        fail(f"{method}: the payload of compress_type {reply.meta.compress_type} is malformed: {error}")
     return decode(payload, method)
 
 

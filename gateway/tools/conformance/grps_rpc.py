@@ -1,5 +1,6 @@
 """The shared checks of grps servers over gRPC and brpc. Section names are headings of the grps document "Interface"."""
 
+from abc import ABC, abstractmethod
 from math import prod
 from typing import Any, TypeVar
 
@@ -12,22 +13,22 @@ from gateway.tools.conformance.transports import GRPS, message
 MESSAGE = "grps.protos.v1.GrpsMessage"
 
 
-class GrpsRpcServer:
+class GrpsRpcServer(ABC):
     """A server, one of its models, and the inputs to send, over either RPC."""
 
     options: Options
 
+    @abstractmethod
     def call(self, method: str, **fields: Any) -> Any:
         """Return the GrpsMessage of the response. The RPC itself must succeed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reach(self) -> None:
         """Raise OSError if no server answers at the address."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Close open connections."""
-        raise NotImplementedError
 
     @basis
     def models(self) -> list[str]:

@@ -140,7 +140,7 @@ def ping_again(server: MipServer) -> None:
         try:
             connection.send(PING_PACKET)
             second = read(connection)
-        except OSError:
+        except ConnectionError:
             second = None
         if second is None:
             deviate("the server closes the connection after one request, like KubeMo's server")
@@ -200,7 +200,7 @@ def several(server: MipServer) -> None:
             try:
                 connection.send(server.packet())
                 packet = read(connection)
-            except OSError:
+            except ConnectionError:
                 packet = None
             if packet is None and number > 1:
                 deviate("the server closes the connection after one request, like KubeMo's server")
@@ -214,7 +214,7 @@ def pipelined(server: MipServer) -> None:
         _is_pong(read(connection))
         try:
             second = read(connection)
-        except OSError:
+        except ConnectionError:
             second = None
         if second is None:
             deviate("the server closes the connection after one request, like KubeMo's server")

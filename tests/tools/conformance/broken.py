@@ -4,7 +4,7 @@ import json
 import select
 import socket
 import socketserver
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -16,18 +16,54 @@ import grpc
 from tests.in_thread import QuietHandler, in_thread
 from tests.limits import GENEROUS
 
-Change = Callable[[str, bytes, int, bytes], tuple[int, bytes]]
-"""Of an HTTP reply: path, the request's body, status and body to status and body."""
+Change = Callable[[str, bytes, int, bytes], tuple[int, bytes] | tuple[int, bytes, dict[str, str]]]
+"""Of an HTTP reply: path, the request's body, status and body to status, body and headers that replace its own."""
 ChangeMessage = Callable[[str, bytes, bytes], bytes]
 """Of a message: method, request and reply to reply. Raises RpcFailure for another status."""
 ChangeBytes = Callable[[bytes, bytes], bytes]
-"""Of a byte stream: all that was sent so far, and a reply, to reply; empty closes the connection."""
+"""Of a byte stream: all that was sent so far, and a reply, to reply; empty closes the connection. Raises Last to close
+it after bytes."""
 
 CODES = {each.name: each for each in grpc.StatusCode}
 
 
 class RpcFailure(Exception):  # noqa: N818 - a reply
     """A status other than OK, by its name."""
+
+
+class Last(Exception):  # noqa: N818 - a reply
+    """Bytes after which the connection is closed."""
+
+
+def unchanged(path: str, sent: bytes, status: int, body: bytes) -> tuple[int, bytes]:
+    """The reply as it is."""
+    return status, body
+
+
+def replies(path: str, status: int, body: bytes) -> Change:
+    """One reply to all requests for a path."""
+    return lambda asked, sent, was, received: (status, body) if asked.endswith(path) else (was, received)
+
+
+def replaced(path: str, old: bytes, new: bytes) -> Change:
+    """Other bytes in the replies to a path."""
+    return lambda asked, sent, status, body: (status, body.replace(old, new) if asked.endswith(path) else body)
+
+
+def in_turn(*changes: Change) -> Change:
+    """Several changes of status and body."""
+
+    def change(path: str, sent: bytes, status: int, body: bytes) -> tuple[int, bytes]:
+        for each in changes:
+            status, body, *_ = each(path, sent, status, body)
+        return status, body
+
+    return change
+
+
+def as_text(path: str, sent: bytes, status: int, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+    """The reply as text/plain."""
+    return status, body, {"Content-Type": "text/plain"}
 
 
 def members(path: str, **changed: Any) -> Change:
@@ -75,10 +111,11 @@ def over_http(upstream: str, change: Change, keep_alive: bool = True) -> Iterato
             headers = {key: value for key, value in self.headers.items() if key.lower() != "transfer-encoding"}
             connection.request(self.command, self.path, sent or None, headers)
             reply = connection.getresponse()
-            status, body = change(self.path, sent, reply.status, reply.read())
+            status, body, *others = change(self.path, sent, reply.status, reply.read())
+            own = {name.title(): value for name, value in reply.getheaders()} | (others[0] if others else {})
             self.send_response(status)
-            for name, value in reply.getheaders():
-                if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+            for name, value in own.items():
+                if name not in ("Content-Length", "Transfer-Encoding", "Connection"):
                     self.send_header(name, value)
             self.send_header("Content-Length", str(len(body)))
             if not keep_alive:
@@ -124,7 +161,11 @@ def over_tcp(upstream: str, change: ChangeBytes) -> Iterator[str]:
                             ready = [back]
                     if back in ready:
                         data = back.recv(1 << 20)
-                        data = change(sent, data) if data else b""
+                        try:
+                            data = change(sent, data) if data else b""
+                        except Last as last:
+                            self.request.sendall(last.args[0])
+                            return
                         if not data:
                             return
                         self.request.sendall(data)
@@ -136,14 +177,15 @@ def over_tcp(upstream: str, change: ChangeBytes) -> Iterator[str]:
 
 
 @contextmanager
-def over_grpc(upstream: str, change: ChangeMessage) -> Iterator[str]:
-    """The address of a relay over gRPC, for calls with one request and one reply; streams are not there."""
+def over_grpc(upstream: str, change: ChangeMessage, stream: Sequence[bytes] | None = None) -> Iterator[str]:
+    """The address of a relay over gRPC, for calls with one request and one reply. Streams have the replies `stream`;
+    without it, they are not there."""
     channel = grpc.insecure_channel(upstream)
 
     class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
         def service(self, details: Any) -> Any:
             if details.method.endswith(("ModelStreamInfer", "PredictStreaming", "ServerReflectionInfo")):
-                return None
+                return None if stream is None else grpc.stream_stream_rpc_method_handler(lambda *_: iter(stream))
             return grpc.unary_unary_rpc_method_handler(lambda sent, context: relayed(details.method, sent, context))
 
     def relayed(method: str, sent: bytes, context: Any) -> bytes:

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.tools.conformance import MODULES, suite
-from gateway.tools.conformance.check import Options, Outcome, Transcript, Verdict, run
+from gateway.tools.conformance.check import Options, Outcome, Transcript, Unreachable, Verdict, run
 from gateway.tools.conformance.grps import DTYPES
 from gateway.tools.conformance.inputs import DATATYPES, parse_input
 from tests.limits import GENEROUS
@@ -88,6 +89,15 @@ async def test_fp16_is_sent_as_bytes() -> None:
     found = {each.id: each.verdict for each in outcomes}
     assert found["v2-rest.infer.datatype.FP16"] == Verdict.PASS
     assert found["v2-rest.infer.json"] == Verdict.NOT_TESTED
+
+
+async def test_a_server_on_a_unix_socket(tmp_path: Path) -> None:
+    place = f"unix://{tmp_path}/mip"
+    with pytest.raises(Unreachable, match="no such file or directory"):
+        await checked("mip", place, options("mip", "double"))
+    async with reference("mip", "double", bind=place):
+        outcomes, _ = await checked("mip", place, options("mip", "double"))
+    assert unusual(outcomes) == []
 
 
 GATEWAY = """

@@ -5,6 +5,7 @@ import pytest
 from gateway.tools.conformance.check import (
     Judgement,
     Options,
+    Outcome,
     Suite,
     Transcript,
     Unreachable,
@@ -13,6 +14,7 @@ from gateway.tools.conformance.check import (
     fail,
     run,
 )
+from gateway.tools.conformance.report import lines
 
 
 class Server:
@@ -100,6 +102,17 @@ def test_what_goes_wrong_is_a_failure(error: Exception, reason: str) -> None:
         raise error
 
     assert verdicts(suite) == [(Verdict.FAIL, reason)]
+
+
+def test_a_failure_on_a_terminal_and_in_a_file() -> None:
+    outcome = Outcome("toy.one", "1", "be right", Verdict.FAIL, "wrong", ("GET /",), ("500",))
+    more = [
+        "                rule:     be right (1)",
+        "                sent:     GET /",
+        "                received: 500",
+    ]
+    assert lines(outcome, 8, colours=False) == ["fail            toy.one   wrong", *more]
+    assert lines(outcome, 8, colours=True) == ["\033[31mfail          \033[0m  toy.one   wrong", *more]
 
 
 def test_checks_are_selected_by_a_part_of_their_id_or_a_glob() -> None:

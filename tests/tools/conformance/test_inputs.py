@@ -43,6 +43,8 @@ def test_bytes_of_samples() -> None:
     assert sample(parse_input("x=INT16[2]:1,-2")).raw == b"\x01\0\xfe\xff"
     assert sample(parse_input("x=BYTES[2]:ab,c")).raw == b"\x02\0\0\0ab\x01\0\0\0c"
     assert unpacked("BYTES", b"\x02\0\0\0ab\x01\0\0\0c") == [b"ab", b"c"]
+    with pytest.raises(ValueError, match="the bytes end within the length of an element"):
+        unpacked("BYTES", b"\x01\0\0\0a\x01")
     with pytest.raises(ValueError, match="ends beyond the data"):
         unpacked("BYTES", b"\x09\0\0\0ab")
     with pytest.raises(ValueError, match="not a whole number of FP32"):
