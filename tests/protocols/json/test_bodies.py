@@ -423,6 +423,7 @@ HOSTILE: list[tuple[object, bytes, str]] = [
     ({"a": X}, b'{"a":' + b"[" * 40 + b"1" + b"]" * 40 + b"}", "32 dimensions"),
     ({"a": X}, b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", "nested deeper"),
     ({"a": X, "b?": "$_"}, b'{"a":[1],"b":' + b"[" * 70 + b"]" * 70 + b"}", "nested deeper than 64"),
+    ({"a": X, "b?": "$_"}, b'{"a":[1],"b":[' + b"0," * 15000 + b"0]}", "limits.json_values"),
     ({"a": X, "b?": "$_"}, b'{"a":[1],"b":[' + b"0," * 30000 + b"0]}", "limits.json_values"),
     ({"a": X, "b?": "$_"}, b'{"a":[1],"b":{' + b",".join(b'"%d":0' % at for at in range(11000)) + b"}}", "json_values"),
     ({"a": X, "p?": "$params"}, b'{"a":[1],"p":{' + b",".join(b'"%d":0' % at for at in range(11000)) + b"}}", "values"),
@@ -572,8 +573,12 @@ def test_rows_take_no_more_memory_than_a_message_may(template: object, before: b
 
 @pytest.mark.parametrize(
     "text",
-    [b"[%b%b" % (b":" * 10001, b"{" * 100_000), b"[{%b" % b",".join([b'"%d":0' % at for at in range(100_000)])],
-    ids=["braces", "keys"],
+    [
+        b"[%b%b" % (b":" * 10001, b"{" * 100_000),
+        b"[%b%b" % (b":" * 10001, b"}" * 100_000),
+        b"[{%b" % b",".join([b'"%d":0' % at for at in range(100_000)]),
+    ],
+    ids=["braces", "closing braces", "keys"],
 )
 def test_members_are_counted_in_little_memory(text: bytes) -> None:
     bodies = body({"a": X})

@@ -33,6 +33,7 @@ WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
     (infer("[{a: $x, b: $id}, ...]"), (*REQUEST, 0, "b"), "one for the whole message"),
     (infer("[{a: $x, b: $param.k}, ...]"), (*REQUEST, 0, "b"), "one for the whole message"),
     (infer("{a: $x, b: $param.}"), (*REQUEST, "b"), "lacks the name"),
+    (infer(more="error: {m: $message, k: $param.k}"), ("error", "k"), "which has no parameters"),
     (infer("{a: $*}"), (*REQUEST, "a"), "in an object"),
     (infer("{a: $*|what}"), (*REQUEST, "a"), "not a spelling"),
     (infer('{"$*": $x}'), (*REQUEST, "$*"), 'write `"$*": $*`'),
