@@ -116,7 +116,7 @@ def test_mlserver_and_gateways_get_the_form_of_infer(flavor: str) -> None:
 
 def test_mlserver_is_asked_for_some_outputs() -> None:
     request = Request(Operation.STREAM, "m", inputs=(N,), outputs=(RequestedOutput("y"),))
-    assert V2_REST.encode_request(request, target("mlserver")).body.endswith(b',"outputs":[{"name":"y"}]}')
+    assert bytes(V2_REST.encode_request(request, target("mlserver")).body).endswith(b',"outputs":[{"name":"y"}]}')
     top = RequestedOutput("y", {"classification": 2})
     with pytest.raises(GatewayError, match="needs V2's extension 'classification'"):
         V2_REST.encode_request(replace(request, outputs=(top,)), target("mlserver"))
