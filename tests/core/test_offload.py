@@ -10,6 +10,7 @@ from gateway.assembly.registry import protocols
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
 from gateway.core.messages import Headers, Message
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.offload import LARGE, are_large, is_large
 from gateway.core.operations import Operation
 from gateway.core.protobuf.wire import varint
@@ -62,9 +63,22 @@ def json_with_length(length: str) -> Message:
     return Message(headers=headers, parts=(json.dumps({"inputs": ["x" * 2 * LARGE]}).encode(),), pattern=REQUEST)
 
 
+def metadata_of_graphpipe() -> Message:
+    request = Request(Operation.METADATA, origin=Message(parts=(b"",)))
+    signature = Signature((TensorSpec("x" * 2 * LARGE, Datatype.FP32, (1,)),), ())
+    reply = protocols()["graphpipe"].encode_response(signature, request, DEFAULT_TRANSLATE)
+    return replace(received(reply), status=reply.status)
+
+
+UNKNOWN = b"\x78\1\x7a" + varint(len(RAW)) + RAW
 ON_THE_LOOP = {
     **{f"raw tensors, {each}": (asked(NUMBERS, each), each) for each in ("v2-grpc", "v2-rest", "tfs-grpc")},
     **{f"floats, {each}": (asked(FLOATS, each), each) for each in ("graphpipe", "grps-grpc", "grps-brpc", "tfs-grpc")},
+    # the decoder stops at the same place
+    **{
+        f"no message, {each}": (Message(parts=(b"\x0f" + RAW,), pattern=REQUEST), each)
+        for each in ("v2-grpc", "grps-grpc", "tfs-grpc")
+    },
     "a npy file": (asked(replace(NUMBERS, content_type="npy"), "mip"), "mip"),
     "raw tensors of a reply": (Message(parts=(RAW_OUTPUTS,)), "v2-grpc"),
 }
@@ -82,7 +96,25 @@ IN_A_THREAD = {
     "typed contents": (Message(parts=(CONTENTS.SerializeToString(),), pattern=REQUEST), "v2-grpc"),
     "a request with the number that raw outputs have": (Message(parts=(RAW_OUTPUTS,), pattern=REQUEST), "v2-grpc"),
     "many small fields": (Message(parts=(MANY_FIELDS,), pattern=REQUEST), "v2-grpc"),
-    **{f"JSON, length {each!r}": (json_with_length(each), "v2-rest") for each in ("", str(2 * LARGE), "-1", "many")},
+    **{
+        f"JSON, length {each!r}": (json_with_length(each), "v2-rest")
+        for each in ("", str(2 * LARGE), str(2**20 + 1), "-1", "many")
+    },
+    "no message of GraphPipe": (Message(parts=(b"\xff" * 2 * LARGE,), pattern=REQUEST), "graphpipe"),
+    "metadata of GraphPipe": (metadata_of_graphpipe(), "graphpipe"),
+    "a frame of which the transport kept less": (
+        Message(parts=(b"PRPC" + (2 * len(RAW)).to_bytes(4, "big") + bytes(4) + RAW,)),
+        "grps-brpc",
+    ),
+    "a frame whose meta is no message": (received(write_frame(b"\xff", (RAW,))), "grps-brpc"),
+    "an unknown field beside tensors": (
+        Message(parts=(b"\x2a" + varint(len(UNKNOWN)) + UNKNOWN,), pattern=REQUEST),
+        "grps-grpc",
+    ),
+    "a packet of MIP without an inference": (
+        Message(parts=(b"\0\1\0\0" + len(RAW).to_bytes(4, "big") + RAW,)),
+        "mip",
+    ),
     **{
         each: (Message(pattern=f"/tensorflow.serving.PredictionService/{each}", parts=(RAW,)), "tfs-grpc")
         for each in ("Classify", "Regress", "MultiInference")

@@ -93,6 +93,7 @@ class BodyReader:
             members_of(text, limits.json_values)
         try:
             value = _decoded(decode, text, reading)
+            members = self._members(value)  # decodes members in an object with `$*`, and raises the same errors
         except msgspec.ValidationError as error:
             why = _shortened(str(error))
             raise MisfitError(_explained(why), _place(why, text)) from error
@@ -103,7 +104,7 @@ class BodyReader:
         for read in self._places:
             read(value, reading)
         # If the text has more colons, a key occurs twice or is ignored, or a string contains a colon.
-        if colons != self._members(value) + reading.members:
+        if colons != members + reading.members:
             members_of(text, colons)
         return reading.found(self._role)
 

@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
 from gateway.protocols.json.templates import (
     Anything,
@@ -112,8 +111,7 @@ class _Compiler:
             name = f"f{at}"
             names[name] = member.key
             inner = self.compile(member.node, rows)
-            nullable = member.optional and inner.kind not in (None, Raw) and _has_no_tensor(member.node)
-            kind = inner.kind | None if nullable else inner.kind
+            kind = _kind(member, inner)
             fields.append((name, kind | UnsetType, UNSET) if member.optional else (name, kind))
             leaves += [_within(each, _member(name, member.optional, each.get)) for each in inner.leaves]
             counts.append((name, member.optional, inner.members))
@@ -128,8 +126,7 @@ class _Compiler:
         counts: list[Callable[[Any], int]] = []
         for member in node.members:
             inner = self.compile(member.node, rows)
-            decode = msgspec.json.Decoder(inner.kind).decode
-            get = _decoded_member(member, decode)
+            get = _decoded_member(member, msgspec.json.Decoder(_kind(member, inner)).decode)
             leaves += [_within(each, _chained(get, each.get)) for each in inner.leaves]
             counts.append(_counted(get, inner.members))
         return _Compiled(
@@ -153,9 +150,14 @@ class _Compiler:
         return _Compiled(kind, leaves, (lambda value: sum(count(value) for count in counts)) if counts else 0)
 
 
-def _has_no_tensor(node: Node) -> bool:
-    """Return True if the node contains no tensor. For an optional member of this kind, null means that the member is
+def _kind(member: Member, compiled: _Compiled) -> Any:
+    """Return the type of a member's values. For an optional member without tensors, null means that the member is
     missing, because many clients and servers write missing members as null."""
+    nullable = member.optional and compiled.kind not in (None, Raw) and _has_no_tensor(member.node)
+    return compiled.kind | None if nullable else compiled.kind
+
+
+def _has_no_tensor(node: Node) -> bool:
     if isinstance(node, Object):
         return not node.every and all(_has_no_tensor(each.node) for each in node.members)
     return isinstance(node, Slot | ParameterPlace | ParametersPlace | Constant | Anything)
@@ -218,13 +220,23 @@ def _others(known: frozenset[str]) -> Get:
     return lambda value: {name: each for name, each in value.items() if name not in known}
 
 
+_PATH = " - at `$"
+"""The text before the path in a msgspec error message."""
+
+
 def _decoded_member(member: Member, decode: Callable[[bytes], Any]) -> Get:
+    """Return a function that decodes one member of an object with any members. It raises the errors of msgspec."""
+
     def get(value: dict[str, Raw]) -> Any:
         if member.key in value:
-            return decode(value[member.key])
+            try:
+                return decode(value[member.key])
+            except msgspec.ValidationError as error:
+                why, _, path = str(error).partition(_PATH)
+                raise msgspec.ValidationError(f"{why}{_PATH}.{member.key}{path or '`'}") from error
         if member.optional:
             return UNSET
-        raise DecodeError(f"{member.key!r} is missing")
+        raise msgspec.ValidationError(f"Object missing required field `{member.key}`")
 
     return get
 

@@ -142,19 +142,19 @@ class _Compiler:
             case Anything(written):
                 return _NOTHING if written is MISSING else _constant(json.write(written))
             case Slot(Word.INDEX):
-                return _Writer(_no_index, _index_rows)
+                return _Writer(lambda contents: None, _index_rows)
             case Slot(word):
-                return _repeated(partial(_word, word))
+                return _outside_of_rows(partial(_word, word))
             case ParameterPlace(name):
-                return _repeated(partial(_parameter, name))
+                return _outside_of_rows(partial(_parameter, name))
             case ParametersPlace():
-                return _repeated(partial(_parameters, self._own))
+                return _outside_of_rows(partial(_parameters, self._own))
             case TensorPlace():
                 return self._tensor(node, rows)
             case Every(EverySpelling.NAMES):
-                return _repeated(_names)
+                return _outside_of_rows(_names)
             case Every():
-                return _repeated(partial(_table, self._role))
+                return _outside_of_rows(partial(_table, self._role))
             case Object():
                 return self._object(node, rows)
             case RowList(row):
@@ -253,21 +253,12 @@ def _constant(text: bytes) -> _Writer:
     return _Writer(lambda contents: (text,), lambda contents, lead: [text] * prod(lead))
 
 
-def _repeated(whole: Callable[[PlacedContents], Pieces]) -> _Writer:
-    """Return a writer for a value that is the same in all rows."""
-
-    def rows(contents: PlacedContents, lead: Shape) -> list[bytes] | None:
-        pieces = whole(contents)
-        return None if pieces is None else [b"".join(pieces)] * prod(lead)
-
-    return _Writer(whole, rows)
+def _outside_of_rows(whole: Callable[[PlacedContents], Pieces]) -> _Writer:
+    """Return a writer for a value that templates cannot have in rows."""
+    return _Writer(whole, lambda contents, lead: None)
 
 
 _NOTHING = _Writer(lambda contents: None, lambda contents, lead: None)
-
-
-def _no_index(contents: PlacedContents) -> Pieces:
-    return None
 
 
 def _index_rows(contents: PlacedContents, lead: Shape) -> list[bytes] | None:

@@ -433,8 +433,6 @@ def _column_bytes(tensor: Tensor) -> "_Rows | None":
     rows = tensor.shape[0]
     if tensor.datatype is Datatype.FP32:
         return np.frombuffer(tensor.data, np.uint8).reshape(rows, -1)
-    if tensor.datatype is not Datatype.INT64:
-        return None
     numbers = np.frombuffer(tensor.data, "<i8")
     if not len(numbers) or numbers.min() < 0 or numbers.max() > 0x7F:
         return None

@@ -97,6 +97,20 @@ def test_large_inputs_have_no_examples() -> None:
     assert "too large for examples" in found["info"]["description"]
 
 
+def test_inputs_of_different_lengths_are_whole_in_the_example_of_v1() -> None:
+    signature = Signature((TensorSpec("x", Datatype.FP32, (2,)), TensorSpec("y", Datatype.FP32, (1, 1))), ())
+    found = made(config("protocols: [v1-rest]"), {"v1-rest": DescribedModel("m", "", signature)})
+    body = found["paths"]["/v1/models/{model}:predict"]["post"]["requestBody"]["content"]["application/json"]
+    assert body["example"] == {"inputs": {"x": [1, 2], "y": [[1]]}}
+
+
+def test_a_model_without_outputs_has_no_example_of_umbridge() -> None:
+    signature = Signature((TensorSpec("x", Datatype.FP64, (2,)),), ())
+    found = made(config("protocols: [umbridge]"), {"umbridge": DescribedModel("m", "", signature)})
+    body = found["paths"]["/Evaluate"]["post"]["requestBody"]["content"]["application/json"]
+    assert "example" not in body
+
+
 def test_prefixes_and_paths_of_routes_are_those_that_are_served() -> None:
     rest = """
 backends:

@@ -64,6 +64,7 @@ def test_names_are_written_only_if_there_are_any() -> None:
         (Request(Operation.INFER, inputs=(replace(X, parameters={"p": 1}),)), "parameter 'p' of input 'x'"),
         (Request(Operation.INFER, outputs=(RequestedOutput("y", {"p": 3}),)), "parameter 'p' of output 'y'"),
         (Request(Operation.INFER, inputs=(Tensor("x", Datatype.BF16, (0,), b""),)), "input 'x' is BF16"),
+        (Request(Operation.INFER, inputs=(replace(X, name="\ud800"),)), "'\\\\ud800' is not UTF-8"),
         (Request(Operation.GRADIENT), "operation 'gradient' is not supported by GraphPipe"),
         (Request(Operation.MODELS), "operation 'models' is not supported by GraphPipe"),
     ],

@@ -11,9 +11,10 @@ from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.messages import NO_HEADERS, Headers
 from gateway.core.models import TensorSpec
 from gateway.core.protocol import Limits
+from gateway.core.requests import Translate
 from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.json.bodies import MessageBody, make_body
-from gateway.protocols.json.form import JSON_TYPE, FormError
+from gateway.protocols.json.form import ABSENT, JSON_TYPE, FormError
 from gateway.protocols.json.places import BodyContents
 from gateway.protocols.json.templates import Role, Word
 from gateway.protocols.json.writing import MessageContents
@@ -60,6 +61,12 @@ def test_rows_of_unequal_length_are_read_one_by_one() -> None:
 def spec(name: str, datatype: str, *shape: int) -> dict[str, TensorSpec]:
     """The declaration of one tensor."""
     return {name: TensorSpec(name, DATATYPES[datatype], shape)}
+
+
+def npy(values: list[Any]) -> bytes:
+    """A .npy file in base64."""
+    given = MessageContents(tensors=(tensor("x", np.array(values)),))
+    return b64encode(b"".join(map(bytes, body("$x", media_type="application/x-npy").write(given))))
 
 
 X, FP64, INT64, BYTES = "$x", "FP64", "INT64", "BYTES"
@@ -130,6 +137,17 @@ JSON: list[tuple[object, bytes, Shown]] = [
         b'{"columns":["p","q"],"data":[[1,"s"],[2,"t"]]}',
         [("p", INT64, [2], [1, 2]), ("q", BYTES, [2], [b"s", b"t"])],
     ),
+    ({"k": 1, "$*": "$*"}, b'{"k":1,"p":[1]}', [("p", INT64, [1], [1])]),
+    (
+        [{"a": "$x|npy"}, "..."],
+        b'[{"a":"%b"},{"a":"%b"}]' % (npy([1, 2]), npy([3, 4])),
+        [("", INT64, [2, 2], [[1, 2], [3, 4]])],
+    ),
+    (
+        [[{"i": "$index", "a": X}, "..."], "..."],
+        b'[[{"i":0,"a":1},{"i":1,"a":2}],[{"i":0,"a":3},{"i":1,"a":4}]]',
+        [("", INT64, [2, 2], [[1, 2], [3, 4]])],
+    ),
     # constants
     (
         {"a": X, "k": "v", "n": 1, "f": 1.5, "t": True, "z": None, "d": "$$x", "l": [1, "b"], "o": {}},
@@ -181,6 +199,7 @@ def test_a_body_is_read_and_written_as_the_template_has_it(
     assert b"".join(map(bytes, bodies.write(MessageContents(tensors=found.tensors)))) == text
 
 
+TABLE = {"columns?": "$*|names", "data?": "$*|table"}
 READ: list[tuple[object, bytes, Shown]] = [
     ({"a": X, "b?": "$_"}, b' { "b" : {"x":[1,{}]} , "a" : [ 1 , 2 ] } ', [("", INT64, [2], [1, 2])]),
     ({"a": X}, b'\xef\xbb\xbf{"a":[1]}', [("", INT64, [1], [1])]),
@@ -201,12 +220,23 @@ READ: list[tuple[object, bytes, Shown]] = [
         [("", INT64, [2], [1, 4]), ("", INT64, [2], [2, 3])],
     ),
     ({"a": "$_=1", "x": X}, b'{"a":[{"b":2}],"x":[1]}', [("", INT64, [1], [1])]),
+    ([{"i?": "$index", "a": X}, "..."], b'[{"a":1},{"i":1,"a":2},{"i":null,"a":3}]', [("", INT64, [3], [1, 2, 3])]),
+    ([[{"i": "$index", "a": X}, "..."], "..."], b"[[]]", [("", INT64, [1, 0], [[]])]),
+    ({"r?": [{"i": "$index", "a": "$a"}, "..."], "b": X}, b'{"b":[1]}', [("", INT64, [1], [1])]),
+    ({"s?": "$x|shape", "v": "$x|flat"}, b'{"v":[1,2]}', [("", INT64, [2], [1, 2])]),
+    ({"in?": {"$*": "$*"}, "a?": "$_"}, b'{"a":1}', []),
+    (TABLE, b'{"data":[[1,"s"]]}', [("0", INT64, [1], [1]), ("1", BYTES, [1], [b"s"])]),
+    (TABLE, b'{"columns":["p"],"data":[]}', [("p", INT64, [0], [])]),
+    (TABLE, b'{"columns":["p"]}', []),
+    ([{"a": "$x|npy"}, "..."], b"[]", [("", FP64, [0], [])]),
+    ([{"a": "$x|bytes"}, "..."], b"[]", [("", BYTES, [0], [])]),
+    ({"a": "$x|bytes"}, b'{"a":"%b"}' % (b"A" * (2**20 + 4)), [("", BYTES, [1], [bytes(2**18 * 3 + 3)])]),
     # a colon in a string is no member
     ({"a": X, "b?": "$_"}, b'{"a":["x:y"],"b":"z:{:"}', [("", BYTES, [1], [b"x:y"])]),
 ]
 
 
-@pytest.mark.parametrize(("template", "text", "tensors"), READ, ids=[str(each[1]) for each in READ])
+@pytest.mark.parametrize(("template", "text", "tensors"), READ, ids=[str(each[1][:40]) for each in READ])
 def test_a_body_may_be_written_in_other_ways(template: object, text: bytes, tensors: Shown) -> None:
     assert shown(read(template, text).tensors) == tensors
 
@@ -245,9 +275,43 @@ def test_a_list_that_is_a_parameter_is_a_text_for_others() -> None:
     assert written == (b'{"a":[1],"params":{"l":"[1,2]"}}',)
 
 
+def test_words_and_parameters_can_stand_beside_any_tensors() -> None:
+    template = {"o?": {"id": "$id"}, "params?": "$params", "$*": "$*"}
+    found = read(template, b'{"o":{"id":"7"},"x":[1],"params":{"t":0.5}}')
+    assert (found.words, found.parameters) == ({Word.ID: "7"}, {"t": 0.5})
+    for text in (b'{"x":[1]}', b'{"o":null,"params":null,"x":[1]}'):
+        found = read(template, text)
+        assert (found.words, found.parameters, shown(found.tensors)) == ({}, {}, [("x", INT64, [1], [1])])
+
+
 def test_what_may_be_missing_is_written_only_if_it_is_there() -> None:
     template = {"a": X, "b?": "$y", "c?": "constant", "d?": "$_=1", "id?": "$id", "o?": {"p?": "$param.p"}}
     assert body(template).write(MessageContents(tensors=(tensor("x", np.array([1])),))) == (b'{"a":[1]}',)
+
+
+@pytest.mark.parametrize(
+    ("template", "given", "specs", "text"),
+    [
+        # what is missing in rows
+        ([{"a": X, "b?": {"c?": "$y"}}, "..."], [1, 2], {}, b'[{"a":1},{"a":2}]'),
+        ([{"a": X, "b": {"c?": "$y"}}, "..."], [1, 2], {}, b'[{"a":1,"b":{}},{"a":2,"b":{}}]'),
+        # in the datatype and the shape that the form declares
+        ({"a": X}, [1.0, 2.0], spec("x", "INT64", -1), b'{"a":[1,2]}'),
+        ({"a": "$x|scalar"}, [[1.5]], spec("x", "FP64"), b'{"a":1.5}'),
+    ],
+)
+def test_a_tensor_is_written_as_the_template_has_it(
+    template: object, given: list[Any], specs: dict[str, TensorSpec], text: bytes
+) -> None:
+    tensors = (tensor("x", np.array(given)),)
+    assert body(template, specs).write(MessageContents(tensors=tensors)) == (text,)
+
+
+def test_bytes_are_written_in_base64_if_the_route_says_so() -> None:
+    said = MessageContents(tensors=(tensor("x", np.array([b"\xff", b"a"])),), translate=Translate(bytes="base64"))
+    for template in ({"a": X}, {"a": "$x|texts"}):
+        assert body(template).write(said) == (b'{"a":["/w==","YQ=="]}',)
+    assert body([{"a": X}, "..."]).write(said) == (b'[{"a":"/w=="},{"a":"YQ=="}]',)
 
 
 def test_alternatives_are_tried_in_their_order() -> None:
@@ -255,6 +319,8 @@ def test_alternatives_are_tried_in_their_order() -> None:
     assert shown(read(template, b'{"inputs":"a"}').tensors) == [("", BYTES, [1], [b"a"])]
     assert shown(read(template, b'{"inputs":[1]}').tensors) == [("", INT64, [1], [1])]
     assert shown(read(template, b'{"rows":[{"p":1}]}').tensors) == [("p", INT64, [1], [1])]
+    kinds = {"$any": [{"k": 1, "$*": "$*"}, {"k": 2, "b": X}]}
+    assert shown(read(kinds, b'{"k":2,"b":[1]}').tensors) == [("", INT64, [1], [1])]
     one, two = tensor("p", np.array([1])), tensor("q", np.array([2]))
     assert body(template).write(MessageContents(tensors=(one,))) == (b'{"inputs":[1]}',)
     assert body(template).write(MessageContents(tensors=(one, two))) == (b'{"rows":[{"p":1,"q":2}]}',)
@@ -272,6 +338,7 @@ DECLARED: list[tuple[object, dict[str, TensorSpec], bytes, Any]] = [
     ({"a": X}, spec("x", "BOOL", 2), b'{"a":[true,false]}', [True, False]),
     ({"a": X}, spec("x", "BYTES", -1), b'{"a":["t"]}', [b"t"]),
     ({"a": "$x|flat"}, spec("x", "FP64", -1, 2), b'{"a":[1.0,2.0,3.0,4.0]}', [[1.0, 2.0], [3.0, 4.0]]),
+    ({"a": "$x|npy"}, spec("x", "INT64", -1), b'{"a":"%b"}' % npy([1, 2]), [1, 2]),
     ({"a": "$x|scalar"}, spec("x", "FP64"), b'{"a":1.5}', 1.5),
     ([{"a": "$x|scalar"}, "..."], spec("x", "FP64", -1, 1), b'[{"a":1.5},{"a":2.5}]', [[1.5], [2.5]]),
     ({"a": "$x|base64"}, spec("x", "FP32", -1, 1), b'{"a":"AACAPwAAIEAAAEDA"}', [[1.0], [2.5], [-3.0]]),
@@ -287,6 +354,11 @@ def test_a_declared_tensor_has_its_datatype_and_shape(
     [each] = found.tensors
     assert (each.name, each.datatype, each.array.tolist()) == ("x", specs["x"].datatype, elements)
     assert b"".join(map(bytes, bodies.write(MessageContents(tensors=found.tensors)))) == text
+
+
+def test_a_file_of_another_datatype_than_declared_is_refused() -> None:
+    with pytest.raises(DecodeError, match="input 'x' is INT64, expected FP32"):
+        read({"a": "$x|npy"}, b'{"a":"%b"}' % npy([1]), spec("x", "FP32", -1))
 
 
 @pytest.mark.parametrize(
@@ -326,6 +398,7 @@ HOSTILE: list[tuple[object, bytes, str]] = [
     ({"a": X}, b'{"a":[1]}}', "not JSON"),
     ({"a": X}, b'{"a":[1]} {"a":[2]}', "not JSON"),
     ({"a": X}, b'{"a":}', "not JSON"),
+    ({"a": X, "b": "$b"}, b'{"a": ,"b":[%b]}' % b",".join([b"1"] * 3000), "^not JSON: input 'x' is missing$"),
     ({"a": X}, b'{"a":[1,]}', "not JSON"),
     ({"a": X}, b'{"a":[01]}', "not JSON"),
     ({"a": X}, b'{"a":[1],"a":[2]}', "'a' occurs twice"),
@@ -350,6 +423,7 @@ HOSTILE: list[tuple[object, bytes, str]] = [
     ({"a": X}, b'{"a":' + b"[" * 40 + b"1" + b"]" * 40 + b"}", "32 dimensions"),
     ({"a": X}, b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", "nested deeper"),
     ({"a": X, "b?": "$_"}, b'{"a":[1],"b":' + b"[" * 70 + b"]" * 70 + b"}", "nested deeper than 64"),
+    ({"a": X, "b?": "$_"}, b'{"a":[1],"b":[' + b"0," * 15000 + b"0]}", "limits.json_values"),
     ({"a": X, "b?": "$_"}, b'{"a":[1],"b":[' + b"0," * 30000 + b"0]}", "limits.json_values"),
     ({"a": X, "b?": "$_"}, b'{"a":[1],"b":{' + b",".join(b'"%d":0' % at for at in range(11000)) + b"}}", "json_values"),
     ({"a": X, "p?": "$params"}, b'{"a":[1],"p":{' + b",".join(b'"%d":0' % at for at in range(11000)) + b"}}", "values"),
@@ -366,10 +440,17 @@ HOSTILE: list[tuple[object, bytes, str]] = [
     ([{"a": "$a"}, "..."], b'[{"a":1},{}]', "missing required field `a`"),
     ([{"a": "$a"}, "..."], b'[{"a":1,"a":2}]', "'a' occurs twice"),
     ([{"i": "$index", "a": "$a"}, "..."], b'[{"i":1,"a":1},{"i":2,"a":2}]', "expected each from 0 on once"),
+    ([{"i?": "$index", "a": "$a"}, "..."], b'[{"a":1},{"i":0,"a":2}]', "row 1 says that its index is 0: rows"),
+    ([[{"i": "$index"}, "..."], "..."], b'[[{"i":0}],[{"i":1}]]', "row 0 says that its index is 1: rows"),
     ([X, "..."], b"1", "expected 1 levels of lists for rows"),
     ([{"$*": "$*"}, "..."], b'[{"p":1},{"q":2}]', "row 1 has the members"),
     ([{"$*": "$*"}, "..."], b'[{"p":1},{"p":1,"p":2}]', "'p' occurs twice"),
     ([{"a?": {"$*": "$*"}}, "..."], b'[{"a":{"p":1}},{}]', "row 1 has the members"),
+    ({"k": 1, "$*": "$*"}, b'{"k":2,"p":[1]}', r"^Invalid enum value 2 - at `\$\.k`$"),
+    ({"k": 1, "$*": "$*"}, b'{"p":[1]}', "^Object missing required field `k`$"),
+    ({"o?": {"id": "$id"}, "$*": "$*"}, b'{"o":{"id":2},"p":[1]}', r"^Expected `str`, got `int` - at `\$\.o\.id`$"),
+    ([{"id": {"a": 1}, "$*": "$*"}, "..."], b'[{"id":{"a":2},"p":1}]', r"^Invalid enum value 2 - at `\$\.id\.a`$"),
+    ({"o": {"k": "v"}, "$*": "$*"}, b'{"o":{"k":"\xff"},"p":[1]}', "^not JSON: Invalid UTF-8 encoded string$"),
     ({"$*": "$*"}, b'{"":[1]}', "empty name"),
     ({"$*": "$*"}, b'{"p":{"q":1}}', "object"),
     ({"s": "$x|shape", "v": "$x|flat"}, b'{"s":[3],"v":[1,2]}', r"expected \[3\]"),
@@ -386,8 +467,10 @@ HOSTILE: list[tuple[object, bytes, str]] = [
     ({"a": "$x|text"}, b'{"a":1}', "expected a text"),
     ({"a": "$x|bytes"}, b'{"a":"A"}', "not base64"),
     ({"a": "$x|bytes"}, b'{"a":"A-_="}', "not base64"),
+    ({"a": "$x|bytes"}, b'{"a":"%b=AAAA"}' % (b"A" * (2**20 - 1)), "input 'x': not base64: padding before the end"),
     ({"a": "$x|bytes"}, b'{"a":1}', "base64"),
     ({"a": "$x|npy"}, b'{"a":[]}', "a list, expected base64 in a string"),
+    ([{"a": "$x|npy"}, "..."], b'[{"a":"%b"},{"a":"%b"}]' % (npy([1]), npy([1.5])), r"FP64 \[1\] in file 1 and INT64"),
     ({"a": "$x|npy"}, b'{"a":"AACA"}', "input 'x': the file"),
     ({"a": "$x|npy"}, b'{"a":"%b"}' % b64encode(ENDLESS), "input 'x': the file: shape .* spans more than 2"),
     ([{"a": "$x|npy"}, "..."], b'[{"a":"%b"},{"a":"%b"}]' % ((b64encode(WIDE),) * 2), r"input 'x': shape \[2, 0, "),
@@ -396,6 +479,7 @@ HOSTILE: list[tuple[object, bytes, str]] = [
     ({"a": "$x|base64:BOOL"}, b'{"a":"Ag=="}', "expected bytes 0 or 1"),
     ([{"e": "$x|base64:INT8"}, "..."], b'[{"e":"AQI="},{"e":"AQ=="}]', "ragged"),
     ({"columns": "$*|names", "data": "$*|table"}, b'{"columns":["p","p"],"data":[[1,2]]}', "expected different names"),
+    (TABLE, b'{"columns":[%b]}' % b",".join([b'"p"'] * 10_002), "^more than 10000 names of columns "),
     ({"columns": "$*|names", "data": "$*|table"}, b'{"columns":["p"],"data":[[1,2]]}', "2 cells for 1 columns"),
     ({"columns": "$*|names", "data": "$*|table"}, b'{"columns":["p"],"data":[1]}', "Expected `array`"),
     ({"a": X, "p?": "$params", "q?": "$param.q"}, b'{"a":[1],"q":1,"p":{"q":2}}', "'q' is at two places"),
@@ -434,6 +518,9 @@ def test_rows_beyond_the_limit_of_a_message_are_refused_before_they_become_objec
     with pytest.raises(GatewayError, match=r"limits\.message"):
         body([{"a": X}, "..."]).read(rows, NO_HEADERS, limits)
     assert len(read([{"a": X}, "..."], rows).tensors[0].array) == 20000
+    # a text without commas is one element
+    [each] = body({"a": X}).read(b'{"a":"%b"}' % rows.replace(b",", b"").replace(b'"', b""), NO_HEADERS, limits).tensors
+    assert each.shape == ()
 
 
 @pytest.mark.parametrize(
@@ -486,8 +573,12 @@ def test_rows_take_no_more_memory_than_a_message_may(template: object, before: b
 
 @pytest.mark.parametrize(
     "text",
-    [b"[%b%b" % (b":" * 10001, b"{" * 100_000), b"[{%b" % b",".join([b'"%d":0' % at for at in range(100_000)])],
-    ids=["braces", "keys"],
+    [
+        b"[%b%b" % (b":" * 10001, b"{" * 100_000),
+        b"[%b%b" % (b":" * 10001, b"}" * 10_000),
+        b"[{%b" % b",".join([b'"%d":0' % at for at in range(100_000)]),
+    ],
+    ids=["braces", "closing braces", "keys"],
 )
 def test_members_are_counted_in_little_memory(text: bytes) -> None:
     bodies = body({"a": X})
@@ -527,6 +618,15 @@ WRITTEN_WRONG: list[tuple[object, list[Tensor], str]] = [
     ([{"$*": "$*"}, "..."], [tensor("p", np.ones(0))], "no rows, so the form has no place for their names"),
     ([[X, "..."], "..."], [tensor("x", np.ones(2))], "expected rows"),
     ({"a": X, "m": "$model"}, [tensor("x", np.ones(1))], "the form requires 'm', but the message has nothing for it"),
+    ({"a": X, "l": ["$model"]}, [tensor("x", np.ones(1))], "an element of a list"),
+    ([{"a": X, "l?": ["$y", "$z"]}, "..."], [tensor("x", np.ones(1)), tensor("y", np.ones(1))], "an element of a row"),
+    (
+        [{"a": X, "o?": {"y": "$y", "z": "$z"}}, "..."],
+        [tensor("x", np.ones(1)), tensor("y", np.ones(1))],
+        "requires 'z'",
+    ),
+    ([{"a": "$a", "s": [X, "..."]}, "..."], [tensor("a", np.ones(2)), tensor("x", np.ones(2))], "2 dimensions of rows"),
+    ({"a": "$x|npy"}, [tensor("x", np.array(["a"]))], "^input 'x' is BYTES, which a .npy file holds as pickles only$"),
     ({"a": X}, [tensor("x", np.array([b"\xff"]))], "not UTF-8"),
 ]
 
@@ -535,6 +635,31 @@ WRITTEN_WRONG: list[tuple[object, list[Tensor], str]] = [
 def test_what_a_template_has_no_place_for_is_refused(template: object, tensors: list[Tensor], why: str) -> None:
     with pytest.raises(GatewayError, match=why):
         body(template).write(MessageContents(tensors=tuple(tensors)))
+
+
+@pytest.mark.parametrize(
+    ("media_type", "template", "role", "given", "why"),
+    [
+        ("text/plain", X, Role.REQUEST, [b"\xff"], "input 'x' is no text: not UTF-8, expected a text"),
+        ("text/plain", "$x|commas", Role.REQUEST, [], "input 'x' has no elements: an empty body would be no numbers"),
+        (
+            JSON_TYPE,
+            ABSENT,
+            Role.REQUEST,
+            [1],
+            "tensor 'x' has no place in the form, which has no body; leave it out",
+        ),
+        ("text/plain", "$message", Role.ERROR, None, "nothing in the message is $message"),
+        (JSON_TYPE, "$message", Role.ERROR, None, "the output to write is missing"),
+    ],
+)
+def test_a_message_that_a_body_cannot_hold_is_refused(
+    media_type: str, template: object, role: Role, given: list[Any] | None, why: str
+) -> None:
+    tensors = () if given is None else (tensor("x", np.array(given)),)
+    with pytest.raises(GatewayError) as refused:
+        body(template, role=role, media_type=media_type).write(MessageContents(tensors=tensors))
+    assert refused.value.message == why
 
 
 def test_a_parameter_without_a_place_is_refused() -> None:
@@ -580,6 +705,11 @@ def test_the_columns_of_csv_have_the_datatypes_that_are_declared() -> None:
     template = [{"p": "$p", "q": "$q"}, "..."]
     found = body(template, specs, media_type="text/csv; header=present").read(b"p,q\n1,2\n3,\n", Headers(), LIMITS)
     assert str(shown(found.tensors)) == "[('p', 'BYTES', [2], [b'1', b'3']), ('q', 'FP32', [2], [2.0, nan])]"
+
+
+def test_a_declared_matrix_is_the_rows_of_csv() -> None:
+    [found] = read([[X, "..."], "..."], b"1,2\n3,4\n", spec("x", "FP32", -1, 2), media_type="text/csv").tensors
+    assert shown((found,)) == [("x", "FP32", [2, 2], [[1.0, 2.0], [3.0, 4.0]])]
 
 
 @pytest.mark.parametrize(("template", "text"), [(X, b"1\n2.5\n"), (X, b"1,2.5\n"), ([X, "..."], b"1\n2.5\n")])

@@ -33,6 +33,7 @@ WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
     (infer("[{a: $x, b: $id}, ...]"), (*REQUEST, 0, "b"), "one for the whole message"),
     (infer("[{a: $x, b: $param.k}, ...]"), (*REQUEST, 0, "b"), "one for the whole message"),
     (infer("{a: $x, b: $param.}"), (*REQUEST, "b"), "lacks the name"),
+    (infer(more="error: {m: $message, k: $param.k}"), ("error", "k"), "which has no parameters"),
     (infer("{a: $*}"), (*REQUEST, "a"), "in an object"),
     (infer("{a: $*|what}"), (*REQUEST, "a"), "not a spelling"),
     (infer('{"$*": $x}'), (*REQUEST, "$*"), 'write `"$*": $*`'),
@@ -66,6 +67,7 @@ WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
     (infer('{a: {"$*": $*}, b: {"$*": $*}}'), REQUEST, "write `$*` once"),
     (infer("{a: $*|names}"), REQUEST, "write `$*` once"),
     (infer("{a: $*|table}"), REQUEST, "write `$*` once"),
+    (infer("[{a: $*|names, b: $*|table}, ...]"), REQUEST, "write them outside of `[T, ...]`"),
     (infer('{"$*": $*}', "$y", "tensors: {y: 'FP64 [1]'}"), REQUEST, "forms without `tensors`"),
     (infer(more="tensors: {x: 'FP64 [1]'}"), RESPONSE, "$y is not declared in `tensors`; `tensors` has x"),
     (infer("$xx", "$y", "tensors: {xxx: 'FP64 [1]', y: 'FP64 [1]'}"), REQUEST, "did you mean $xxx?"),
@@ -87,6 +89,17 @@ WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
     (infer("{$any: [{a: $x}, {a: $x|flat}]}"), (*REQUEST, "$any", 1), "alternative 1 accepts everything"),
     (infer('{$any: [{a: $x, "b?": $_}, {a: $x, b: 1}]}'), (*REQUEST, "$any", 1), "alternative 1 accepts everything"),
     (infer('{$any: [{"$*": $*}, {a: $x}]}'), (*REQUEST, "$any", 1), "alternative 1 accepts everything"),
+    *[
+        (infer(f"{{$any: [{wide}, {narrow}]}}"), (*REQUEST, "$any", 1), "alternative 1 accepts everything")
+        for wide, narrow in (
+            ("[{a: $x}, ...]", "[{a: $x}, {a: $z}]"),
+            ("[$x, 1]", "[$z, 1]"),
+            ("{a: $x, m: $model}", "{a: $x, m: iris}"),
+            ("{a: $x, k: $param.k}", "{a: $x, k: 1}"),
+            ("{a: $x|items}", "{a: $x|flat}"),
+            ('{a: $x, "b?": $_}', "{a: $x}"),
+        )
+    ],
     (infer("{$any: [$x, [$x, ...]]}"), (*REQUEST, "$any", 1), "alternative 1 accepts everything"),
     (
         "infer: [{path: /p, request: $x, response: $y}, {path: /p, request: $z, response: {y: $y}}]",
@@ -94,6 +107,13 @@ WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
         "exchange 1 accepts all",
     ),
     # the whole form
+    (
+        infer(
+            "{x: $x}", "{y: $y}", "tensors: {x: 'FP64 [-1]', y: 'FP64 [-1]'}\nbatch: each", keys="path: /p, stream: sse"
+        ),
+        ("batch",),
+        "needs an exchange without `stream`, because each row has one response",
+    ),
     (
         infer(more="ready: {path: /r}\nlive: {path: /l}\nmodels: {path: /l, response: [$model, ...]}"),
         ("models", "path"),
@@ -146,6 +166,10 @@ def test_a_form_that_cannot_be_used_is_refused(text: str, place: tuple[str | int
     [
         infer("{$any: [{input: $x|texts}, {input: $x|row}, {input: $x}]}"),
         infer("{$any: [{instances: $x}, {instances: [{a: $x}, ...]}]}"),
+        infer("{$any: [[{a: $x}, ...], [{a: $x}, {b: $z}]]}"),
+        infer("{$any: [[$x, 1], [$x, 1, 1]]}"),
+        infer("{$any: [{a: $x, m: $model}, {a: $x, m: 1}]}"),
+        infer("{$any: [{a: $x|items}, {a: $x}]}"),
         infer('{$any: [{a: $x}, {"$*": $*}]}'),
         infer("{$any: [{a: $x, k: 1}, {a: $x, k: 2}]}"),
         infer('{$any: [{a: $x}, {a: $x, "b?": $_}]}'),

@@ -122,6 +122,11 @@ def test_health() -> None:
     assert answered(FORM, Request(READY), b'{"status":"up"}') is True
     for body, status in ((b'{"status":"down"}', 200), (b"", 200), (b'{"status":"up"}', 503)):
         assert answered(FORM, Request(READY), body, status) is False
+    models = declared('{infer: {path: /p, request: $x, response: $y}, ready: {path: "/models/{model}/health"}}')
+    assert written(models, Request(Operation.MODEL_READY, "iris")).path == "/models/iris/health"
+    with pytest.raises(GatewayError, match="the form 'test' checks only the health of single models: ") as raised:
+        written(models, Request(READY))
+    assert raised.value.reason is Reason.UNSUPPORTED
 
 
 @pytest.mark.parametrize(
@@ -242,6 +247,8 @@ infer:
     assert message.body == b'{"x":[1,2],"params":{"other":"o"}}'
     with pytest.raises(GatewayError, match="'x-key'"):
         written(form, infer(key="a\r\nb: c", top="5"))
+    with pytest.raises(GatewayError, match="the header 'x-key' cannot hold 'ключ'; use Latin-1 characters"):
+        written(form, infer(key="ключ", top="5"))
     with pytest.raises(GatewayError, match="query parameter 'top'"):
         written(form, infer(key="k"))
 

@@ -97,6 +97,8 @@ tensors:
             ("failures", 0, "reason"),
             "did you mean 'overloaded'",
         ),
+        ("{infer: {path: /p}, nan: zero}", ("nan",), "'zero' is none of error, literal, null, string"),
+        ("{infer: {path: /p}, tensors: {1: 'FP64 [1]'}}", ("tensors", "1"), "a text as the name of a tensor"),
         ("{infer: {path: /p}, tensors: [x]}", ("tensors",), "mapping of names"),
         ("{infer: {path: /p}, tensors: {x: FP64}}", ("tensors", "x"), "such as FP64 [-1, 4]"),
         ("{infer: {path: /p}, tensors: {x: 'FP65 [1]'}}", ("tensors", "x"), "no datatype 'FP65', expected one of BOOL"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import GatewayError, Reason
+from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.protocol import Rows
 from gateway.core.requests import DEFAULT_TRANSLATE, Response
@@ -54,6 +54,26 @@ def test_a_response_of_other_rows_is_refused(rows: int) -> None:
     with pytest.raises(GatewayError, match=f"output 'y' has the shape \\[{rows}\\], expected one row") as caught:
         answered(rows, 2)
     assert caught.value.reason is Reason.INVALID_OUTPUT
+
+
+def test_rows_of_unequal_length_are_no_row() -> None:
+    form = declared("""
+batch: each
+infer: {path: /p, request: {x: $x}, response: {y: $y}}
+tensors: {x: "FP64 [-1, -1, -1]", y: "FP64 [-1]"}
+""")
+    with pytest.raises(DecodeError, match="input 'x': ragged"):
+        read(form, "POST /p", b'{"x":[[1],[1,2]]}')
+
+
+def test_an_answer_without_tensors_is_no_row() -> None:
+    form = declared("""
+batch: each
+infer: {path: /p, request: {x: $x}, response: {y: $y}}
+ready: {path: /ready, response: {ok: true}}
+tensors: {x: "FP64 [-1]", y: "FP64 [-1]"}
+""")
+    assert form.encode_response(True, read(form, "GET /ready"), DEFAULT_TRANSLATE).body == b'{"ok":true}'
 
 
 def test_the_signature_is_that_of_batches() -> None:

@@ -76,6 +76,19 @@ def is_read(protocol: Protocol, body: Any) -> bool:
             [{"x": 1, "n": [1, 2]}, {"x": "A" * 22 + "=="}],
             None,
         ),
+        (
+            "{x: $x, p: $params}",
+            [{"x": [[1, 2]], "p": {"t": 1}}, {"x": [[1, 2]], "p": {}}],
+            [{"x": [[1, 2]], "p": 1}, {"x": [[1, 2]]}],
+            {"x": [[1.0, 2.0]], "p": {}},
+        ),
+        (
+            "{x: $x, k: $param.k, z: $_=2}",
+            [{"x": [[1, 2]], "k": "a", "z": None}],
+            [{"x": [[1, 2]], "k": 1}, {"x": [[1, 2]], "z": 2}],
+            {"x": [[1.0, 2.0]], "k": 1, "z": 2},
+        ),
+        ("{x: $x|row}", [{"x": [1, 2]}], [{"x": [[1, 2]]}, {"x": 1}, {"x": ["1", "2"]}], None),
         ("[$x|flat, $k|scalar]", [[[1, 2], 3]], [[[1, 2]], [[1, 2], 3, 4], {}], [[1.0, 2.0], 1]),
     ],
 )
@@ -90,6 +103,25 @@ def test_a_schema_accepts_what_is_read(request_: str, accepted: list[Any], refus
     assert [(body, is_read(protocol, body)) for body in bodies] == [(body, body in accepted) for body in bodies]
     assert media.example == example
     assert example is None or (schema.is_valid(example) and is_read(protocol, example))
+
+
+def test_a_table_is_described_as_names_and_rows() -> None:
+    protocol = declared("infer: {path: /run, request: {names: $*|names, rows: $*|table}, response: $y}")
+    operation = described(protocol, "POST /run")
+    assert operation is not None
+    schema = checker(operation.body["application/json"])
+    bodies = [{"names": ["a", "b"], "rows": [[1, "c"]]}, {"names": "a", "rows": [[1]]}, {"names": ["a"], "rows": [1]}]
+    assert (
+        [schema.is_valid(each) for each in bodies]
+        == [is_read(protocol, each) for each in bodies]
+        == [True, False, False]
+    )
+
+
+def test_a_body_that_is_not_json_has_no_schema() -> None:
+    operation = described(declared("infer: {path: /run, media_type: text/csv, request: $x, response: $y}"), "POST /run")
+    assert operation is not None
+    assert operation.body == {"text/csv": Media()}
 
 
 OTHERS = declared("""

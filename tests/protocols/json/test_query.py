@@ -96,6 +96,15 @@ def test_an_object_of_a_query_is_checked_like_a_body() -> None:
         read(OBJECT, "POST /q", b'{"b": 6}', query="o=%7B%22x%22%3A1%2C%22rest%22%3A%7B%22b%22%3A2%7D%7D")
 
 
+def test_rows_of_unequal_length_in_a_query_are_refused() -> None:
+    form = declared("""
+infer: {path: /q, method: GET, query: {x: $x}, response: {y: $y}}
+tensors: {x: "INT64 [-1, -1]", y: "FP64 [1]"}
+""")
+    with pytest.raises(DecodeError, match="input 'x': ragged"):
+        read(form, "GET /q", query="x=[[1,2],[3]]")
+
+
 def test_other_tensors_stand_in_the_body() -> None:
     request = read(POST, "POST /q", b'{"z":[1,2]}', query="x=7")
     assert values(request) == {"x": [7], "z": [1, 2]}

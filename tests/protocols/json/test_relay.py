@@ -474,13 +474,17 @@ def test_a_request_whose_headers_or_query_are_not_as_the_form_has_them_is_read(
         "{x: $x, list: [fixed]}",
         "{x: $x, flag: true, list: [[$model]]}",
         "[{x: $x, kind: fixed}, ...]",
+        "{x: $x, a/b: fixed}",
         "{$any: [{x: $x, kind: fixed}, {x: $x}]}",
         "{$any: [{x: $x, model: $model}, {x: $x, name: $model}]}",
     ],
 )
 def test_a_form_whose_bodies_are_given_constants_or_names_that_cannot_be_found_is_read(request_template: str) -> None:
     protocol = declared(f"infer: {{path: /predict, request: {request_template}, response: {{y: $y}}}}")
-    for body in (b'{"x": [1], "key": 1, "kind": "other", "model": "m", "list": ["fixed"]}', b'[{"x": 1, "kind": "a"}]'):
+    for body in (
+        b'{"x": [1], "key": 1, "kind": "other", "model": "m", "list": ["fixed"], "a/b": "fixed"}',
+        b'[{"x": 1, "kind": "a"}]',
+    ):
         assert is_read(protocol, message(PREDICT, body, content_type=JSON))
 
 
@@ -500,6 +504,22 @@ def test_a_request_is_read_where_its_body_decides_on_its_path_or_its_headers(exc
     assert is_read(protocol, message("POST /p", b'{"z": [1]}', content_type=JSON, x_key="mine"))
 
 
+def test_a_request_with_tensors_in_its_query_or_without_a_body_is_read() -> None:
+    query = declared("""
+infer: {path: /p, query: {q: $q}, request: {x: $x}, response: {y: $y}}
+tensors: {q: "FP64 []", x: "FP64 [1]", y: "FP64 [1]"}
+""")
+    assert is_read(query, message("POST /p", b'{"x": [1]}', query="q=1.5", content_type=JSON))
+    assert is_read(declared("infer: {path: /p, response: {y: $y}}"), message("POST /p"))
+
+
+def test_a_model_that_is_named_twice_is_compared() -> None:
+    twice = declared("infer: {path: /predict, request: {x: $x, model: $model, in: {name: $model}}, response: $y}")
+    for name, passes in ((b"iris", True), (b"rose", False)):
+        body = b'{"x": [1], "model": "iris", "in": {"name": "%b"}}' % name
+        assert is_read(twice, message(PREDICT, body)) is not passes
+
+
 def test_constants_that_are_no_texts_are_compared() -> None:
     protocol = declared("infer: {path: /predict, request: {x: $x, 'a?': true, 'b?': 1.5, 'c?': null}, response: $y}")
     assert not is_read(protocol, message(PREDICT, b'{"x": 1, "a": true, "b": 1.5, "c": null}'))
@@ -517,6 +537,9 @@ infer:
 ONE = declared("infer: {path: /predict, request: {x: $x}, response: {y: $y}}")
 ASKED = message(PREDICT, b'{"x":[1]}')
 PARTS = declared("infer: {path: /predict, media_type: multipart/form-data, request: {x: $x}, response: {y: $y}}")
+FIXED_PARTS = declared(
+    "infer: {path: /predict, media_type: multipart/form-data, request: {x: $x, kind: fixed}, response: {y: $y}}"
+)
 
 
 @pytest.mark.parametrize(
@@ -545,6 +568,7 @@ def test_a_content_type_of_the_form_goes_on_as_it_came(protocol: Protocol, conte
         (TYPES, 'image/png; name="\u00e9"'),
         (PARTS, ""),
         (PARTS, JSON),
+        (FIXED_PARTS, "multipart/form-data; boundary=b"),
         (PROTOCOLS["torchserve"], "nonsense"),
     ],
 )

@@ -148,6 +148,8 @@ def test_errors_are_in_the_template_of_the_form_and_else_an_object() -> None:
     plain = declared("infer: {path: /predict, request: $x, response: $y}\nerror: $message\nerror_type: text/plain")
     error = plain.encode_error(invalid_input("wrong"), None, Message())
     assert (error.headers.get("content-type"), error.body) == ("text/plain", b"wrong")
+    with_id = declared("infer: {path: /predict, request: $x, response: $y}\nerror: {why: $message, id: $id}")
+    assert with_id.encode_error(invalid_input("wrong"), None, Message()).body == b'{"error":"wrong"}'
     other = declared("infer: {path: /predict, request: $x, response: $y}")
     assert other.encode_error(invalid_input("wrong"), None, Message()).body == b'{"error":"wrong"}'
 
@@ -167,6 +169,7 @@ infer:
         ("application/json", b'{"x":[1,2]}', (2,)),
         ("application/json; charset=UTF-8", b'{"x":[1,2]}', (2,)),
         ("application/vnd.api+json", b'{"x":[1,2]}', (2,)),
+        (f"text/csv; of={'a' * 300}", b"1,2\n", (1, 2)),
         ("", b'{"x":[1,2]}', (2,)),
         ("nonsense", b'{"x":[1,2]}', (2,)),
         ("text/csv", b"1,2\n", (1, 2)),
@@ -338,6 +341,7 @@ def test_an_exchange_may_reply_by_a_stream() -> None:
     assert form.body_wants_stream(message("POST /both", b'{"x":[null,1.5],"stream":true}'))
     assert not form.body_wants_stream(message("POST /both", b'{"x":[null,1.5]}'))
     assert not form.body_wants_stream(message("POST /both", b"nonsense"))
+    assert not form.body_wants_stream(message("POST /stream", b'{"x":[1],"stream":true}'))
     assert STREAMS.traits.wire.streams
     assert read(STREAMS, "POST /stream", b'{"x":[1]}').operation is Operation.STREAM
     assert read(STREAMS, "POST /both", b'{"x":[1]}').operation is Operation.INFER
@@ -371,6 +375,12 @@ def test_other_variables_of_a_path_mean_nothing() -> None:
     assert read(form, pattern, b"[1]", captures={"project": "p", "model": "m"}).model == "m"
     inputs = read(form, "POST /p", b"[1]").inputs
     assert written(form, Request(Operation.INFER, "m", inputs=inputs)).path == "/p"
+
+
+def test_null_beside_rows_of_unequal_length_is_refused_as_null() -> None:
+    form = declared("infer: {path: /predict, request: {x: $x, z: $z}, response: {y: $y}}")
+    with pytest.raises(DecodeError, match="input 'x': element 0: null is not a number"):
+        read(form, PREDICT, b'{"x":[null,1.5],"z":[[1],[2,3]]}')
 
 
 def test_too_much_is_refused_as_too_large() -> None:

@@ -36,6 +36,7 @@ from tests.traced import traced
         (['[1, "a"]'], ("BYTES", [1], [b'[1, "a"]'])),
         (["[1]", "[2, 3]"], ("BYTES", [2], [b"[1]", b"[2, 3]"])),
         (["[1]", '["a"]'], ("BYTES", [2], [b"[1]", b'["a"]'])),
+        (['["a"]', "[1]"], ("BYTES", [2], [b'["a"]', b"[1]"])),
         (["[1]", "[true]"], ("BYTES", [2], [b"[1]", b"[true]"])),
         (["18446744073709551616"], ("BYTES", [1], [b"18446744073709551616"])),
         (["[{}]", "[{}]"], ("BYTES", [2], [b"[{}]", b"[{}]"])),
@@ -54,7 +55,16 @@ def test_json_in_the_encodings_that_python_finds(encoding: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "texts", [["[1", "2],[3,4]"], ["[1],[2", "3],[4]"], ["[1]],[[2]", "[3]"], ["1,2", "3"], ["[1],[2]", ""], ["[", "]"]]
+    "texts",
+    [
+        ["[1", "2],[3,4]"],
+        ["[1],[2", "3],[4]"],
+        ["[1]],[[2]", "[3]"],
+        ["1,2", "3"],
+        ["[1],[2]", ""],
+        ["[1],[2]", "[3]"],
+        ["[", "]"],
+    ],
 )
 def test_examples_do_not_run_into_each_other(texts: list[str]) -> None:
     """Each is JSON by itself, although all are read together."""

@@ -9,10 +9,21 @@ from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.messages import Message
 from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
+from gateway.core.protobuf.fields import write_field
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.tensorflow_serving.inference import TASKS
-from tests.protocols.tensorflow_serving.wire import MODELS, PREDICTION, TARGET, TFS, answered, google, infer, sent
+from tests.protocols.tensorflow_serving.wire import (
+    MODELS,
+    PREDICTION,
+    TARGET,
+    TFS,
+    answered,
+    google,
+    infer,
+    outputs,
+    sent,
+)
 
 X = tensor("x", np.array([[1, 2]], np.float32))
 SERVING = "tensorflow.serving."
@@ -78,6 +89,15 @@ def test_a_multi_inference_must_have_a_result_for_each_task() -> None:
         answered(b"\x0a\x00", request)
     with pytest.raises(DecodeError, match="the result for signature 'serving_default' is not a result of classify"):
         answered(b"\x0a\x00\x0a\x00", request)
+
+
+def test_unknown_fields_of_results_are_ignored() -> None:
+    body = write_field(1, write_field(1, write_field(1, b"\x20\1" + write_field(1, b"a") + b"\x15\0\0\x80\x3f")))
+    classes, scores = outputs(body, infer(X, payload="classify"))
+    assert (classes.array.tolist(), scores.array.tolist()) == ([[b"a"]], [[1]])
+    one = b"\x0a\x05\x0d\0\0\x80\x3f"
+    [numbers] = outputs(write_field(1, one * 2000 + b"\x18\x80\x80\x80\x80\x80\1"), infer(X, payload="regress"))
+    assert numbers.array.tolist() == [1] * 2000
 
 
 def test_no_examples_have_no_results() -> None:

@@ -66,6 +66,18 @@ def test_features_of_the_context_are_in_each_example_that_lacks_them() -> None:
     assert read(body) == {"age": (Datatype.INT64, [[7], [3]]), "x": (Datatype.FP32, [[1], [2]])}
 
 
+@pytest.mark.parametrize(
+    "features",
+    [
+        write_field(1, write_text(1, "x", "") + write_field(2, write_field(9, b"") + write_field(3, b"\x0a\1\1"))),
+        write_field(1, write_text(1, "x", "") + write_field(2, write_field(3, write_field(2, b"a") + b"\x0a\1\1"))),
+    ],
+    ids=["a list of an unknown type", "an unknown field of a list"],
+)
+def test_unknown_fields_are_ignored(features: bytes) -> None:
+    assert read(in_one_example(features)) == {"x": (Datatype.INT64, [[1]])}
+
+
 def test_values_that_are_not_packed() -> None:
     floats, numbers = bytes.fromhex("0d0000803f0d00000040"), bytes.fromhex("08010802")
     for kind, values in ((2, floats), (3, numbers)):
@@ -98,6 +110,11 @@ def test_a_feature_without_values_or_given_twice_is_refused() -> None:
     assert "feature 'x' of example 0 has no values" in refused(examples(made))
     one = example(x=[1]).features.SerializeToString(deterministic=True)
     assert "occurs twice" in refused(in_one_example(one * 2))
+    nameless = write_field(1, write_field(2, write_field(3, b"\x0a\1\1")))
+    assert refused(in_one_example(nameless)) == "a feature of example 0 has no name"
+    two = write_field(1, write_text(1, "x", "") + write_field(2, write_field(2, b"") + write_field(3, b"")))
+    assert refused(in_one_example(two)) == "feature 'x' of example 0 has lists of two types; expected one"
+    assert refused(in_one_feature(3, b"\x0d\1\0\0\0")) == "feature 'x' of example 0: a value has wire type 5"
 
 
 def test_a_number_that_goes_on_in_the_next_example_is_refused() -> None:
@@ -223,3 +240,54 @@ def test_a_batch_is_read_as_its_examples_are_one_by_one(name: str, monkeypatch: 
     assert found == outcome()
     if not isinstance(found, str):
         assert INPUT.FromString(write_input(found[0])) == INPUT.FromString(body)  # type: ignore[index]
+
+
+def in_one_list(values: bytes, name: bytes = b"\x0a\1x") -> bytes:
+    """An Example with one feature, whose only list is `values`."""
+    return write_field(1, write_field(1, name + write_field(2, values)))
+
+
+ONE = write_field(3, b"\x0a\1\1")
+# an example, and the values of its feature `x` or an error
+ODD_LAYOUTS: dict[str, tuple[bytes, list[int] | str]] = {
+    "an unknown field beside the features": (in_one_list(ONE) + write_field(9, b""), [1]),
+    "no features": (write_field(2, b"a"), "example 0 has no features"),
+    "the value before the name": (write_field(1, write_field(1, write_field(2, ONE) + b"\x0a\1x")), [1]),
+    "no name": (in_one_list(ONE, b"\x0a\0"), "a feature of example 0 has no name"),
+    "a list in two pieces": (in_one_list(ONE + ONE), [1, 1]),
+    "integers that are not packed": (in_one_list(write_field(3, b"\x08\1\x08\2")), [1, 2]),
+    "floats of three bytes": (
+        in_one_list(write_field(2, b"\x0a\3abc")),
+        "feature 'x' of example 0 has 3 bytes, no multiple of 4",
+    ),
+    "an integer that goes on": (in_one_list(write_field(3, b"\x0a\1\xff")), "feature 'x' of example 0: "),
+}
+
+
+@pytest.mark.parametrize(("each", "expected"), ODD_LAYOUTS.values(), ids=ODD_LAYOUTS)
+def test_a_batch_of_another_layout_is_read_one_by_one(each: bytes, expected: list[int] | str) -> None:
+    body = write_field(1, write_field(1, each) * 20)
+    if isinstance(expected, str):
+        assert refused(body).startswith(expected)
+    else:
+        assert read(body) == {"x": (Datatype.INT64, [expected] * 20)}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(40, dtype=np.float32).reshape(20, 2),
+        np.arange(20).reshape(20, 1),
+        np.arange(0, 200, 10).reshape(20, 1),
+        np.arange(-1, 19).reshape(20, 1),
+        np.zeros((20, 0), np.int64),
+        np.zeros((20, 0), np.float32),
+        np.arange(20).reshape(20, 1) > 5,
+    ],
+    ids=["floats", "small integers", "integers of two sizes", "negative", "no integers", "no floats", "booleans"],
+)
+def test_many_examples_are_written_as_each_alone(values: Any) -> None:
+    ones = np.ones((20, 1), np.float32)
+    alone = [write_input((tensor("x", values[at : at + 1]), tensor("y", ones[at : at + 1]))) for at in range(20)]
+    many = INPUT.FromString(write_input((tensor("x", values), tensor("y", ones))))
+    assert list(many.example_list.examples) == [INPUT.FromString(each).example_list.examples[0] for each in alone]

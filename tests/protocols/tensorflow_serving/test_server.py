@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
-from gateway.core.models import NotReady
+from gateway.core.models import NotReady, Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
 from gateway.core.requests import Request, Response, Translate
@@ -196,6 +197,12 @@ def test_a_reload_of_the_configuration_is_refused_by_name() -> None:
     with pytest.raises(GatewayError, match="HandleReloadConfigRequest") as caught:
         asked(b"", f"{MODELS}HandleReloadConfigRequest")
     assert caught.value.reason is Reason.UNSUPPORTED
+
+
+def test_metadata_whose_names_are_no_unicode_are_refused() -> None:
+    signature = Signature((TensorSpec("\ud800", Datatype.FP32, (1,)),), ())
+    with pytest.raises(GatewayError, match=r"the metadata: .*not UTF-8"):
+        told(signature, Request(Operation.METADATA, "m"))
 
 
 def test_a_status_without_a_model_is_refused_by_a_server_that_is_ready() -> None:

@@ -116,6 +116,18 @@ def test_rows_that_are_no_tensor_are_json_to_kserve_and_refused_by_tensorflow(bo
         decoded(body, "tensorflow")
 
 
+def test_bytes_before_a_large_list_are_read() -> None:
+    numbers = b"0," * 2**20 + b"0"
+    [x, y] = decoded(b'{"inputs":{"x":[{"b64":"AAE="}],"y":[%b]}}' % numbers).inputs
+    assert (x.array.tolist(), y.elements) == ([b"\0\1"], 2**20 + 1)
+
+
+def test_large_base64_with_padding_before_its_end_is_refused() -> None:
+    body = b'{"instances":[{"b64":"%b=%b"}]}' % (b"A" * (2**20 - 1), b"A" * 2**21)
+    with pytest.raises(DecodeError, match='element 0 has a "b64" that is not base64'):
+        decoded(body, "tensorflow")
+
+
 def test_named_rows_keep_integers_whole() -> None:
     request = decoded(b'{"instances":[{"x":9007199254740993},{"x":18446744073709551615}]}')
     assert request.inputs[0].array.tolist() == [9007199254740993, 18446744073709551615]

@@ -6,9 +6,9 @@ import re
 import pytest
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.frozen import replace
-from gateway.core.messages import Message
+from gateway.core.messages import Headers, Message
 from gateway.core.models import ModelEntry, ServerInfo, Signature
 from gateway.core.operations import Operation
 from gateway.core.requests import DEFAULT_TRANSLATE, Answer, Request, Translate
@@ -84,6 +84,22 @@ def without_time(text: bytes) -> bytes:
     """`text` without the id and the time, which differ in every event."""
     text = re.sub(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}", b"ID", text)
     return re.sub(rb"\d{4}-\d\d-\d\dT[0-9:.]+\+00:00", b"TIME", text)
+
+
+def test_an_event_of_an_unknown_version_is_refused() -> None:
+    event = recorded_request("event_binary")
+    fields = [(name, b"2.0" if name == b"ce-specversion" else text) for name, text in event.headers.raw]
+    with pytest.raises(DecodeError, match=r"Cloud Event Exceptions: Invalid specversion '2\.0', expected 1\.0"):
+        V1.decode_request(replace(event, headers=Headers(fields)), LISTENER)
+
+
+def test_a_body_with_a_part_of_an_event_is_no_event() -> None:
+    plain = recorded_request("client_rows")
+    request = V1.decode_request(replace(plain, parts=(b'{"instances":[1],"specversion":"1.0"}',)), LISTENER)
+    assert request.parameters == {"specversion": "1.0"}
+    assert [each.array.tolist() for each in request.inputs] == [[1]]
+    with pytest.raises(DecodeError, match="not JSON"):
+        V1.decode_request(replace(plain, parts=(b'{"instances":[1],"specversion":',)), LISTENER)
 
 
 ERRORS = {

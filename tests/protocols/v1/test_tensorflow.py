@@ -89,6 +89,10 @@ def test_the_status_of_versions() -> None:
     assert read(VERSIONS, Operation.METADATA, STATUS) == Signature(name="m", versions=("123",))
     assert read(VERSIONS, Operation.MODEL_READY) is True
     assert read(VERSIONS.replace(b"AVAILABLE", b"LOADING"), Operation.MODEL_READY) is False
+    resting = b'{"error":"Model with name m is not ready."}'
+    assert read(resting, Operation.METADATA, STATUS, 503) == Signature(name="m")
+    with pytest.raises(GatewayError, match="overloaded"):
+        read(b'{"error":"overloaded"}', Operation.MODEL_READY, status=503)
     question = TF.decode_request(received(Message("GET", "/v1/models/m/versions/123"), TF), LISTENER)
     reply = TF.encode_response(True, question, DEFAULT_TRANSLATE)
     assert bytes(reply.body) == VERSIONS.partition(b",{")[0] + b"]}"
@@ -98,8 +102,12 @@ def test_how_it_answers_where_it_has_no_path() -> None:
     html = b"<html>404</html>"
     assert read(html, Operation.SERVER_METADATA, status=404) == ServerInfo("tensorflow", "")
     assert read(html, Operation.LIVE, status=404) is True
-    with pytest.raises(GatewayError):
-        read(html, Operation.SERVER_METADATA, status=502)
+    for operation, status in ((Operation.SERVER_METADATA, 502), (Operation.LIVE, 500)):
+        with pytest.raises(GatewayError) as caught:
+            read(html, operation, status=status)
+        assert caught.value.message == "<html>404</html>"
+    with pytest.raises(DecodeError, match="status 204, expected 200"):
+        read(b"", Operation.METADATA, status=204)
 
 
 def test_another_gateway_is_known_by_its_header() -> None:

@@ -24,6 +24,7 @@ SETTINGS: dict[str, tuple[Operation, dict[str, SettingValue]]] = {
     "unload": (Operation.UNLOAD, {"unload_dependents": True}),
     "nothing": (Operation.LOAD, {}),
     "trace": (Operation.TRACE_SETTINGS, {"trace_level": ("A", "B"), "trace_rate": "7", "trace_file": None}),
+    "trace with several values": (Operation.TRACE_SETTINGS, {"trace_config": ("A", "B")}),
     "reset of the level": (Operation.TRACE_SETTINGS, {"trace_level": None}),
     "question for traces": (Operation.TRACE_SETTINGS, {}),
     "log": (Operation.LOG_SETTINGS, {"log_info": False, "log_verbose_level": 2**32 - 1, "log_file": ""}),
@@ -162,6 +163,12 @@ def test_a_setting_that_the_wire_cannot_carry_is_refused_by_name(
         protocol.encode_request(ControlRequest(operation, "m", settings={"key": setting}), EVERY)
     assert caught.value.reason is Reason.INVALID_INPUT
     assert "'key'" in caught.value.message
+
+
+def test_a_setting_that_is_no_unicode_is_refused() -> None:
+    request = ControlRequest(Operation.LOAD, "m", settings={"config": "\ud800"})
+    with pytest.raises(GatewayError, match=r"the request: .*not UTF-8"):
+        V2_GRPC.encode_request(request, EVERY)
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,8 @@ def test_the_recorded_reply_and_others(meta: bytes) -> None:
 
 def test_an_attachment_of_a_reply_is_ignored() -> None:
     assert outputs_of(joined(ID + b"\x28\x03", REPLY_PAYLOAD + b"abc")) == [[[2.0, 4.0, 6.0]]]
+    with pytest.raises(DecodeError, match="the response to ready has an attachment of 3 bytes"):
+        answer_to(Request(Operation.READY), joined(ID + b"\x28\x03", OK + b"abc"))
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,8 @@ SENT = {
     "no trace that is not sampled: of the client": (traced(TraceContext(TRACE, 1, OWN, is_sampled=False)), ""),
     "no trace without a lower half": (traced(TraceContext(1 << 64, 1, OWN, is_sampled=True)), ""),
     "the client's trace, without tracing": (record("a", traceparent=PARENT % 1), TRACE_ID + SPAN_ID + "3a 01 61"),
+    "the client's trace without an id": (record("", traceparent=PARENT % 1), TRACE_ID + SPAN_ID),
+    "not the client's trace if it is no trace": (record("a", traceparent=b"nonsense"), "3a 01 61"),
     "not the client's trace if it is not sampled": (record("a", traceparent=PARENT % 0), "3a 01 61"),
     "nothing where ids are not forwarded": (record("a", traceparent=PARENT % 1, forwards=False), ""),
     **{

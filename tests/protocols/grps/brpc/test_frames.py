@@ -3,6 +3,7 @@
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.messages import NO_HEADERS
 from gateway.protocols.grps.brpc import frames
 from tests.protocols.grps.brpc.recorded import META, NUMBER, PAYLOAD, REPLY, REPLY_META, REPLY_PAYLOAD, REQUEST, joined
 from tests.protocols.grps.brpc.wire import arrived, written
@@ -84,6 +85,7 @@ def test_what_is_no_header(header: bytes, why: str) -> None:
 def test_what_is_no_meta(meta: bytes) -> None:
     with pytest.raises(DecodeError, match=r"no brpc\.policy\.RpcMeta message"):
         frames.read_correlation_id(arrived(joined(meta)))
+    assert frames.credential(arrived(joined(meta))) == NO_HEADERS
 
 
 def test_a_frame_holds_4_gib() -> None:

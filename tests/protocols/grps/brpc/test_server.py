@@ -218,6 +218,10 @@ def test_errors_of_a_message_that_could_be_read_are_in_a_message() -> None:
     assert reply.meta.response.error_code == 0
     assert bytes(reply.payload).startswith(bytes.fromhex("0a"))
     assert b"ndarray holds its numbers in JSON only" in bytes(reply.payload)
+    probe = ask(request={"service_name": SERVICE, "method_name": "CheckLiveness"}, attachment_size=3)
+    reply = read_frame(arrived(written(refused(joined(probe, b"abc")))))
+    assert reply.meta.response.error_code == 0
+    assert b"an attachment of 3 bytes; only Predict can have one" in bytes(reply.payload)
 
 
 @pytest.mark.parametrize(("reason", "code"), CODES.items())

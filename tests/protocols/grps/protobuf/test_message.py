@@ -1,12 +1,14 @@
 """GrpsMessage in literal bytes, read and written."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.tensors import Tensor, tensor
-from gateway.protocols.grps.protobuf.message import read_message, write_message
+from gateway.protocols.grps.protobuf.message import check_message, read_message, write_message
 from gateway.protocols.grps.schema import FAILURE, SUCCESS, GrpsMessage, GrpsStatus, Payload
 from tests.protocols.grps.protobuf.upb import comparable
 
@@ -82,6 +84,23 @@ def test_cut_anywhere_it_is_another_message_or_none(octets: str) -> None:
 def test_a_tail_that_is_no_field(tail: str) -> None:
     with pytest.raises(DecodeError):
         read_message(bytes.fromhex(EXAMPLES[1][0] + tail), LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("octets", "is_right"),
+    [
+        (EXAMPLES[1][0], True),
+        ("2a02 4005", True),
+        ("2a04 4005 0a05", False),
+        ("2a04 0a02 0a05", False),
+        # is not looked at to the end
+        ("4005" * 100_001 + "0a05", True),
+    ],
+    ids=["recorded", "an unknown field", "no tensor", "no name", "many fields"],
+)
+def test_a_message_is_checked_without_its_values(octets: str, is_right: bool) -> None:
+    with nullcontext() if is_right else pytest.raises(DecodeError):
+        check_message(bytes.fromhex(octets))
 
 
 @pytest.mark.parametrize("unknown", ["4005", "420178", "4d00000000", "410000000000000000", "f87f01"])

@@ -125,6 +125,7 @@ def test_the_model_of_a_listener_goes_on_in_the_query() -> None:
         b'{"model": "a", %b, "model": "b"}',
         b'{%b, "model": "b", "model": "a"}',
         b'{"model": "", %b}',
+        b'{"model": "\xff", %b}',
         b'{"model": null, %b}',
         b'{"model": 7, %b}',
         b'{"model": ["a"], %b}',

@@ -61,6 +61,7 @@ def test_a_table_in_both_directions(header: bool, body: bytes, text: bytes) -> N
     ("body", "text"),
     [
         (b"1,2\n3,4", b"[[1,2],[3,4]]"),
+        (b"1,2\r\n\r\n\n", b"[[1,2]]"),
         (b"\xef\xbb\xbf1,2\n", b"[[1,2]]"),
         (b"nan,inf\n-inf,1\n", b"[[NaN,Infinity],[-Infinity,1]]"),
         (b'a,nan\n"b",inf\n', b'[["a",NaN],["b",Infinity]]'),
@@ -144,6 +145,8 @@ def test_a_cell_of_another_datatype_is_refused(cell: bytes, kind: Kind, why: str
         (b'"a"b,c\n', "line 1: '\"a\"b,c'; a cell with a quote is quoted"),
         (b' "a",b\n', "line 1: ' \"a\",b'; a cell with a quote is quoted"),
         (b"1\r2\n", "line 1: a carriage return without a line feed"),
+        (b"a\nb\rc\n", "line 2: a carriage return without a line feed"),
+        (b'"a"\nb"c\n', "line 2: 'b\"c'; a cell with a quote is quoted"),
         (b"a\nb\xff\n", "line 2: byte 0xff is not UTF-8"),
     ],
 )
@@ -155,7 +158,7 @@ def test_what_is_no_table_is_refused_with_its_line(body: bytes, why: str) -> Non
 @pytest.mark.parametrize("body", [b'"%b"x\n', b'%b"\n', b"%b,%b\n1,2\n", b"%b,y\n1\n", b"y\n1\n%b\n"])
 def test_errors_are_short_whatever_is_wrong(body: bytes) -> None:
     with pytest.raises(DecodeError) as refused:
-        read(body.replace(b"%b", b"x" * 100_000), header=True, limit=2**20, kinds={"y": Kind.FLOAT}.get)
+        read(body.replace(b"%b", b"x" * 200_000), header=True, limit=2**20, kinds={"y": Kind.FLOAT}.get)
     assert len(str(refused.value)) < 200
 
 
@@ -210,6 +213,11 @@ def test_long_cells_are_read_in_pieces(quotes: int) -> None:
     assert json.loads(read(body, limit=2**22)) == [[text, "b" * 2**18]]
     with pytest.raises(DecodeError, match="line 1: the closing quote of a cell is missing"):
         read(body.partition(b"b")[0][:-2], limit=2**22)
+
+
+def test_a_character_at_the_end_of_a_piece_is_whole() -> None:
+    text = "a" + "é" * 2**19
+    assert json.loads(read(f"{text}\n1\n".encode(), limit=2**22)) == [[text], ["1"]]
 
 
 def test_quotes_here_and_there_do_not_change_the_other_rows() -> None:

@@ -16,7 +16,14 @@ ITEMS = [
 
 
 @pytest.mark.parametrize(
-    "items", [[each] * MANY for each in ITEMS] + [ITEMS * (MANY // 10), [], [b"[%b]" % b",".join(ITEMS)]]
+    "items",
+    [
+        *([each] * MANY for each in ITEMS),
+        ITEMS * (MANY // 10),
+        [],
+        [b"[%b]" % b",".join(ITEMS)],
+        [b'"a"', b'"%b"' % (b"b" * 200_000)],
+    ],
 )
 def test_the_elements_are_those_of_the_list_wherever_it_is_cut(items: list[bytes]) -> None:
     assert list(chain.from_iterable(elements(b"[%b]" % b",".join(items)))) == items

@@ -8,10 +8,11 @@ from gateway.core.frozen import replace
 from gateway.core.models import ServerInfo
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.requests import Request, RequestedOutput
+from gateway.core.requests import NestedJson, Request, RequestedOutput
 from gateway.core.tensors import Parameters, ParameterValue, Tensor
 from gateway.protocols.v2 import V2_GRPC
 from gateway.protocols.v2.grpc import metadata
+from gateway.protocols.v2.grpc.schema import ModelInferRequest
 from tests.protocols.v2.grpc.by_hand import HALF, INT64_MIN, UINT64_MAX, field, parameter, tensor
 from tests.protocols.v2.grpc.wire import INFER, KSERVE, MLSERVER, TARGET, TRITON, decode, infer, values
 
@@ -123,13 +124,29 @@ def test_triton_has_no_versions_but_integers(operation: Operation) -> None:
     [
         Request(Operation.INFER, "\ud800"),
         Request(Operation.INFER, "m", parameters={"p": "\ud800"}),
+        Request(Operation.INFER, "m", inputs=(Tensor("\ud800", Datatype.FP32, (0,), b""),)),
         Request(Operation.METADATA, "\ud800"),
     ],
 )
-def test_refuses_strings_that_are_not_utf8(request_: Request) -> None:
+@pytest.mark.parametrize("flavor", ["plain", "typed"])
+def test_refuses_strings_that_are_not_utf8(request_: Request, flavor: str) -> None:
     with pytest.raises(GatewayError, match="not UTF-8") as raised:
-        V2_GRPC.encode_request(request_, TARGET)
+        V2_GRPC.encode_request(request_, replace(TARGET, flavor=flavor))
     assert raised.value.status is Status.INVALID_ARGUMENT
+
+
+def test_a_request_with_typed_contents_is_raw_if_a_datatype_has_none() -> None:
+    request = infer(tensor("x", "FP32", 1, contents=field(6, bytes(4))))
+    half = Tensor("h", Datatype.FP16, (1,), b"\0\x3c")
+    written = V2_GRPC.encode_request(replace(request, inputs=(*request.inputs, half)), TRITON)
+    sent = ModelInferRequest.FromString(bytes(written.body))
+    assert list(sent.raw_input_contents) == [bytes(4), b"\0\x3c"]
+
+
+def test_an_object_among_the_parameters_is_refused_by_name() -> None:
+    request = Request(Operation.INFER, "m", parameters={"tags": NestedJson('{"a":"b"}')})
+    with pytest.raises(GatewayError, match="parameter 'tags' is an object or a list, which gRPC cannot carry"):
+        V2_GRPC.encode_request(request, TRITON)
 
 
 def test_a_parameter_beyond_64_bits_is_refused_by_name() -> None:

@@ -196,6 +196,7 @@ def test_strings_for_triton_are_never_base64() -> None:
         ([array("id", [1])], {}, "reads 'id' as its own member"),
         ([array("x", [1])], {"parameters": {"x": 1}}, "cannot distinguish parameter 'x' from the input"),
         ([], {"parameters": {"sequence_id": 7}}, "no sequences"),
+        ([], {"parameters": {"priority": 1}}, "no priorities, and the request has the parameter 'priority'"),
         ([], {"parameters": {"p": float("nan")}}, "parameter 'p' is nan"),
         ([], {"outputs": (RequestedOutput("y", {"classification": 2}),)}, "no parameters of outputs"),
     ],

@@ -3,6 +3,7 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import decoded
+from gateway.core.frozen import replace
 from gateway.core.messages import Message
 from gateway.core.models import ModelEntry, ServerInfo, Signature, TensorSpec
 from gateway.core.operations import Operation
@@ -31,6 +32,14 @@ INDEX = (
     b'[{"name":"a","version":"1","state":"READY"},{"name":"b","state":"UNAVAILABLE","reason":"no weights"},'
     b'{"name":"c"}]'
 )
+
+
+@pytest.mark.parametrize(("flavor", "image"), [("openvino", True), ("triton", False)])
+def test_an_input_of_openvino_with_the_shape_of_images_takes_files(flavor: str, image: bool) -> None:
+    body = METADATA.replace(b"[-1,2]", b"[-1,224,224,3]")
+    answer = V2_REST.decode_response(reply(body), Request(Operation.METADATA, "m"), replace(TARGET, flavor=flavor))
+    assert isinstance(answer, Signature)
+    assert [each.image for each in answer.inputs] == [image]
 
 
 @pytest.mark.parametrize(

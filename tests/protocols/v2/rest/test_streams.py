@@ -5,9 +5,10 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.frozen import replace
 from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
-from gateway.core.requests import Request, Response
+from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import tensor
 from gateway.protocols.v2 import V2_REST
 from tests.protocols.v2.rest.recorded import target
@@ -111,6 +112,14 @@ def test_mlserver_and_gateways_get_the_form_of_infer(flavor: str) -> None:
     assert (given.method, given.path) == ("POST", "/v2/models/m/versions/2/generate_stream")
     assert list(given.headers) == [("content-type", "application/json")]
     assert given.body == b'{"id":"a",' + INFER[1:]
+
+
+def test_mlserver_is_asked_for_some_outputs() -> None:
+    request = Request(Operation.STREAM, "m", inputs=(N,), outputs=(RequestedOutput("y"),))
+    assert bytes(V2_REST.encode_request(request, target("mlserver")).body).endswith(b',"outputs":[{"name":"y"}]}')
+    top = RequestedOutput("y", {"classification": 2})
+    with pytest.raises(GatewayError, match="needs V2's extension 'classification'"):
+        V2_REST.encode_request(replace(request, outputs=(top,)), target("mlserver"))
 
 
 def test_fp16_is_json_for_mlserver_and_widened_for_gateways() -> None:

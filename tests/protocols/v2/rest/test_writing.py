@@ -144,6 +144,15 @@ def test_an_id_of_its_own(id: str | None) -> None:
     assert_written((tensor("x", np.array([1.5])),), replace(REQUEST, id=id))
 
 
+def test_many_texts_are_written_as_few() -> None:
+    texts = [f"{at} é" for at in range(50_000)]
+    few, many = (tensor("x", np.array(each, object)) for each in (texts[:2], texts))
+    for each, expected in ((few, texts[:2]), (many, texts)):
+        message = V2_REST.encode_response(replace(RESPONSE, outputs=(each,)), REQUEST, Translate())
+        [output] = json.loads(b"".join(map(bytes, message.parts)))["outputs"]
+        assert output["data"] == expected
+
+
 def test_large_tensors_are_not_joined() -> None:
     outputs = (tensor("x", np.arange(50_000)), tensor("y", np.array([1])), tensor("z", np.arange(50_000)))
     message = V2_REST.encode_response(replace(RESPONSE, outputs=outputs), REQUEST, Translate())
