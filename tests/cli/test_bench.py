@@ -53,21 +53,22 @@ def test_errors_and_exit_codes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "given", "expected"),
+    ("form", "model", "given", "expected"),
     [
         (
             "umbridge",
+            "posterior",
             ("--set", "input0=[[1.5,2.5],[3.5,4.5]]"),
             "these inputs take 2 messages over umbridge, expected one",
         ),
-        ("graphpipe", (), "the server does not report the model's inputs; set them with --set NAME=VALUE"),
+        ("v2-rest", "identity", (), "the server does not report the model's inputs; set them with --set NAME=VALUE"),
     ],
 )
 def test_a_request_that_cannot_be_sent_again_and_again_is_told(
-    form: str, given: tuple[str, ...], expected: str
+    form: str, model: str, given: tuple[str, ...], expected: str
 ) -> None:
-    with served(form, "posterior") as address:
-        result = gateway("bench", address, "posterior", *FEW, *given)
+    with served(form, model) as address:
+        result = gateway("bench", address, model, *FEW, *given)
     assert (result.exit_code, result.output) == (2, f"{expected}\n")
 
 

@@ -43,16 +43,18 @@ def talked(load: LoadJob, talk: "Callable[[Connection[Any, Any]], T]") -> T:
     before = signal.getsignal(signal.SIGINT)
 
     def other() -> T:
-        with closing(here):
+        try:
             return talk(here)
+        except BaseException:
+            here.close()  # which ends the process
+            raise
 
-    with ThreadPoolExecutor() as pool:
+    with closing(here), closing(there), ThreadPoolExecutor() as pool:
         result = pool.submit(other)
         try:
             _work(load, there)
         finally:
             signal.signal(signal.SIGINT, before)
-            there.close()
         return result.result()
 
 
@@ -82,8 +84,12 @@ def test_a_process_tells_why_it_failed() -> None:
 
 
 def test_a_process_ends_if_the_first_process_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+    def talk(pipe: "Connection[Any, Any]") -> None:
+        assert pipe.recv() == "ready"
+        pipe.close()
+
     with served("v2-rest", "double") as address, pytest.raises(SystemExit) as ended:
-        talked(job(address), lambda pipe: pipe.recv())
+        talked(job(address), talk)
     assert ended.value.code == 1
     del ended
     gc.collect()

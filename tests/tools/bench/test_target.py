@@ -1,8 +1,10 @@
 """What the generator sends, and what it counts as an error."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
+from threading import Event
 
 import numpy as np
 import pytest
@@ -12,18 +14,21 @@ from gateway.core.datatypes import Datatype
 from gateway.core.models import TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.requests import Request
+from gateway.core.tasks import spawn
 from gateway.core.tensors import tensor
 from gateway.tools.bench.load import CallFailed
 from gateway.tools.bench.target import LARGEST_INTEGER, BenchSender, Question, prepared, random_inputs
 from tests.in_thread import QuietHandler, in_thread
+from tests.skipping_loop import skip
 
 RIGHT = {"model_name": "m", "outputs": [{"name": "y", "datatype": "FP64", "shape": [1], "data": [2.5]}]}
 OTHER = {"model_name": "m", "outputs": [{"name": "y", "datatype": "FP64", "shape": [1], "data": [3.5]}]}
 
 
 @contextmanager
-def answering(*replies: tuple[object, int]) -> Iterator[str]:
-    """A V2 server that gives these answers, one after the other, and then none."""
+def answering(silent: Event, *replies: tuple[object, int]) -> Iterator[str]:
+    """A V2 server that gives these answers, one after the other, and then none. It sets `silent` at the first request
+    that it does not answer."""
     left = iter(replies)
 
     class Handler(QuietHandler):
@@ -35,6 +40,7 @@ def answering(*replies: tuple[object, int]) -> Iterator[str]:
             self.rfile.read(int(self.headers["content-length"]))
             reply = next(left, None)
             if reply is None:
+                silent.set()
                 self.rfile.read(1)  # until the caller gives up
             else:
                 self.send_json(*reply)
@@ -43,27 +49,35 @@ def answering(*replies: tuple[object, int]) -> Iterator[str]:
         yield address
 
 
+async def said(sender: BenchSender) -> str:
+    """The size of the answer, or the error."""
+    try:
+        return str(await sender())
+    except CallFailed as error:
+        return f"{error.status}: {error}"
+
+
 async def test_every_wrong_answer_is_counted_with_its_reason() -> None:
     question = Question(Request(Operation.INFER, "m", inputs=(tensor("x", np.array([1.5])),)), "refuse", None, 0)
     wrong = ({"outputs": 1}, 200), ({"error": "too cold"}, 503)
-    with answering((RIGHT, 200), (RIGHT, 200), (OTHER, 200), *wrong) as address:
+    silent = Event()
+    with answering(silent, (RIGHT, 200), (RIGHT, 200), (OTHER, 200), *wrong) as address:
         settings = ServerArguments(f"v2-rest://{address}").checked()
         encoded = await prepared(settings, question, None)
-        sender, hasty = (BenchSender(settings, encoded, seconds, 1) for seconds in (None, 0.01))
-        found = []
-        for send in (*[sender] * 4, hasty):
-            try:
-                found.append(str(await send()))
-            except CallFailed as error:
-                found.append(f"{error.status}: {error}")
+        sender, patient = (BenchSender(settings, encoded, seconds, 1) for seconds in (None, 1000))
+        found = [await said(sender) for _ in range(4)]
+        waiting = spawn(said(patient))
+        await asyncio.to_thread(silent.wait)
+        await skip(2000)
+        found.append(await waiting)
         await sender.close()
-        await hasty.close()
+        await patient.close()
     assert found == [
         "96",
         "96",
         f"BAD_REPLY: http://{address}: outputs must be a list, not 1",
         "UNAVAILABLE: too cold",
-        f"DEADLINE_EXCEEDED: http://{address}: no answer within 0.01 s, the limit that `timeout` sets",
+        f"DEADLINE_EXCEEDED: http://{address}: no answer within 1000 s, the limit that `timeout` sets",
     ]
 
 
