@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -49,6 +50,36 @@ def test_errors_and_exit_codes() -> None:
         assert refused.stderr == "--batch is only for random inputs; remove it, or remove FILE and --set\n"
     unreachable = gateway("bench", f"v2-grpc://127.0.0.1:{free_port()}", "double", *FEW)
     assert unreachable.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("form", "model", "given", "expected"),
+    [
+        (
+            "umbridge",
+            "posterior",
+            ("--set", "input0=[[1.5,2.5],[3.5,4.5]]"),
+            "these inputs take 2 messages over umbridge, expected one",
+        ),
+        ("v2-rest", "identity", (), "the server does not report the model's inputs; set them with --set NAME=VALUE"),
+    ],
+)
+def test_a_request_that_cannot_be_sent_again_and_again_is_told(
+    form: str, model: str, given: tuple[str, ...], expected: str
+) -> None:
+    with served(form, model) as address:
+        result = gateway("bench", address, model, *FEW, *given)
+    assert (result.exit_code, result.output) == (2, f"{expected}\n")
+
+
+def test_the_first_answer_has_a_time_limit() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        result = gateway("bench", f"v2-rest://{address}", "double", *FEW, "--timeout", "0.05")
+    assert (result.exit_code, result.output) == (
+        4,
+        f"http://{address}: no answer within 0.05 s, the limit that `timeout` sets\n",
+    )
 
 
 def test_two_servers_are_compared() -> None:

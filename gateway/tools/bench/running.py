@@ -212,6 +212,7 @@ async def _run_part(job: LoadJob, pipe: "Connection[Any, Any]") -> None:
         try:
             word = pipe.recv()
         except EOFError:
+            loop.remove_reader(pipe.fileno())  # its end would be told again while the connections are closed
             raise SystemExit(1) from None
         if word == "go":
             begun.set_result(None)

@@ -4,12 +4,12 @@ descriptions of their models. The module sends no requests.
 A mismatch with a route is an error if calls cannot succeed, and otherwise a warning.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from gateway.bridge.settings import RouteSettings
 from gateway.config.document import Location
-from gateway.core.datatypes import WIDENINGS, Datatype
+from gateway.core.datatypes import WIDENINGS, Datatype, sent_as
 from gateway.core.frozen import frozen
 from gateway.core.models import Signature, TensorSpec, takes_batches
 from gateway.core.protocol import Protocol, Rows
@@ -150,17 +150,17 @@ def _of_client(client: Protocol, settings: RouteSettings, signature: Signature) 
     carried = client.traits.wire.datatypes
     for what, specs in (("input", signature.inputs), ("output", signature.outputs)):
         for spec in specs:
-            if spec.datatype in carried:
-                continue
-            text = f"{client.name} clients do not support {spec.datatype}, the datatype of {what} {spec.name!r}"
-            if spec.datatype is Datatype.BYTES or not carried - {Datatype.BYTES, Datatype.BOOL}:
+            if not _is_carried(spec.datatype, carried, what):
+                text = f"{client.name} clients do not support {spec.datatype}, the datatype of {what} {spec.name!r}"
                 yield Misfit((), f"{text}, so they cannot call the model", is_warning=True)
-            elif what == "output" and not (WIDENINGS[spec.datatype] & carried) and settings.cast == "refuse":
-                yield Misfit((), f"{text}; `translate: {{cast: round}}` converts it", is_warning=True)
-            elif what == "input" and not client.traits.wire.untyped and settings.cast == "refuse":
-                narrower = any(spec.datatype in WIDENINGS[each] for each in carried)
-                if not narrower:
-                    yield Misfit((), f"{text}; `translate: {{cast: round}}` converts it", is_warning=True)
+
+
+def _is_carried(datatype: Datatype, carried: Collection[Datatype], what: str) -> bool:
+    """Return whether clients whose protocol has the datatypes `carried` can send an input, or receive an output, of a
+    datatype. They send inputs in a narrower datatype and receive outputs in a wider one. UINT8 replaces BOOL."""
+    if what == "output" or datatype is Datatype.BOOL:
+        return sent_as(datatype, carried) is not None
+    return any(datatype in WIDENINGS[each] for each in carried)
 
 
 MOST_NAMED = 3

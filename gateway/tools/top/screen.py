@@ -6,7 +6,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -185,8 +185,9 @@ def keyboard() -> Iterator[Pressed]:
     try:
         yield lambda seconds: _typed(terminal, seconds)
     finally:
-        # Otherwise, unread characters would go to the shell.
-        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
+        with suppress(termios.error):  # the terminal is gone
+            # TCSAFLUSH, because unread characters would go to the shell
+            termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
 
 
 def _forbid_suspending(terminal: int) -> None:

@@ -143,6 +143,21 @@ def test_a_number_of_requests_ends_the_run() -> None:
         assert found.requests == 20
 
 
+def test_fewer_requests_than_places_end_the_run() -> None:
+    assert measured(plan(0.0, in_flight=5, seconds=None, requests=2), answering(0.01)).requests == 2
+
+
+def test_errors_of_the_warm_up_are_not_counted() -> None:
+    async def send() -> int:
+        await asyncio.sleep(0.01)
+        if asyncio.get_running_loop().time() < 101.0:  # virtual time begins at 100
+            raise CallFailed("UNAVAILABLE", "it starts")
+        return REPLY
+
+    found = measured(plan(warmup=2.0), send)
+    assert (found.requests, found.errors) == (1000, {})
+
+
 def test_errors_are_counted_by_status_apart_from_latencies() -> None:
     number = 0
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.tools.bench.measured import RELATIVE_ERROR, LatencyHistogram
+from gateway.tools.bench.measured import BATCH, RELATIVE_ERROR, LatencyHistogram, Measured
 
 
 def durations() -> list[float]:
@@ -49,6 +49,27 @@ def test_merged_histograms_are_that_of_all_values() -> None:
     assert list(merged.buckets()) == list(whole.buckets())
     assert (merged.least, merged.most) == (min(values), max(values))
     assert merged.mean == pytest.approx(sum(values) / len(values))
+
+
+def test_the_errors_of_two_runs_are_added_and_the_first_example_is_kept() -> None:
+    one, other = Measured(), Measured()
+    one.fail("UNAVAILABLE", "the first", 0.5, 0.0)
+    other.fail("UNAVAILABLE", "the second", 0.5, 0.0)
+    other.fail("INTERNAL", "the third", 0.5, 0.0)
+    one.merge(other, at_once=True)
+    assert one.errors == {"UNAVAILABLE": 2, "INTERNAL": 1}
+    assert one.examples == {"UNAVAILABLE": "the first", "INTERNAL": "the third"}
+    assert (one.failures, one.failed.count, one.processes) == (3, 3, 2)
+
+
+def test_many_durations_are_counted_in_batches() -> None:
+    found = Measured()
+    for _ in range(BATCH + 1):
+        found.succeed(0.5, 0.4, 0.1)
+    assert (found.succeeded, found.latency.count) == (BATCH + 1, BATCH)
+    found.settle()
+    found.settle()  # nothing is left to count
+    assert [each.count for each in (found.latency, found.service, found.lag)] == [BATCH + 1] * 3
 
 
 def test_nothing_was_measured() -> None:

@@ -2,19 +2,24 @@
 
 import asyncio
 import json
+import os
+import threading
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
+from gateway.assembly.registry import protocols
 from gateway.client import AsyncClient, ClientError
 from gateway.core.errors import GatewayError, Status
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.requests import Response
 from gateway.runtime.app import Gateway
-from gateway.tools.cassettes.files import CassetteFile
-from gateway.tools.cassettes.recorder import Bounds
+from gateway.tools.cassettes.entries import Entry
+from gateway.tools.cassettes.files import CassetteFile, read
+from gateway.tools.cassettes.recorder import Bounds, Recorder
 from tests.cli.commands import gateway as command
 from tests.running_gateway import config_of
 from tests.tools.cassettes.recording import FILE, WIRE_FORMS, at, configuration, entries, recorded
@@ -139,6 +144,96 @@ async def test_what_is_recorded_is_bounded_and_serving_goes_on(
     assert (tmp_path / FILE).stat().st_size <= bounds.size
 
 
+class SlowFile(CassetteFile):
+    """A file on a disk that is slow until `fast`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.fast = threading.Event()
+
+    def append(self, entry: Entry, most: int) -> bool:
+        self.fast.wait()
+        return super().append(entry, most)
+
+
+@pytest.fixture
+def entry() -> Entry:
+    return next(each for _, each in read(Path(__file__).parent / "recordings/version-1.jsonl"))
+
+
+def texts(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.message for each in caplog.records if each.name.startswith("gateway.tools.cassettes")]
+
+
+UNWRITABLE = "left out a request: the file format cannot represent it"
+
+
+@pytest.mark.parametrize(
+    ("cause", "told"),
+    [
+        ("size", "left out a request: it has 368 bytes; the maximum is 10"),
+        ("error", "left out a request: No space left on device"),
+        ("", "the recorder failed"),
+        (
+            "form",
+            "left out a request: the file format cannot represent it: str is not valid UTF-8: surrogates not allowed",
+        ),
+    ],
+)
+def test_an_entry_that_cannot_be_written_is_left_out_with_the_reason(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    entry: Entry,
+    cause: str,
+    told: str,
+) -> None:
+    file = CassetteFile(tmp_path / FILE)
+    recorder = Recorder(file, Bounds(9, 2**30))
+    protocol = protocols()[entry.protocol]
+    if cause == "size":
+        monkeypatch.setattr("gateway.tools.cassettes.recorder.LARGEST_ENTRY", 10)
+    elif cause == "error":
+        with open("/dev/full", "wb") as disk:
+            os.dup2(disk.fileno(), file._file.fileno())
+    elif not cause:
+        file.close()
+    else:
+        entry = replace(entry, request=replace(entry.request, id="\ud800"))
+    recorder.add(entry, protocol)
+    recorder.close()
+    assert (recorder.recorded, recorder.left_out) == (0, {cause: 1} if cause else {})
+    assert texts(caplog) == [told]
+
+
+def test_entries_are_left_out_while_the_file_is_slow_and_after_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, entry: Entry
+) -> None:
+    monkeypatch.setattr("gateway.tools.cassettes.recorder.MOST_WAITING", 10)
+    caplog.set_level("INFO")
+    file = SlowFile(tmp_path / FILE)
+    recorder = Recorder(file, Bounds(1000, file.size + 1))
+    protocol = protocols()[entry.protocol]
+    for _ in range(2):
+        recorder.add(entry, protocol)
+    assert recorder.left_out == {"slow": 1}
+    file.fast.set()
+    recorder.close()
+    assert recorder.left_out == {"slow": 1, "size of the file": 1}
+    recorder.add(entry, protocol)
+    assert texts(caplog) == ["left out a request: writing the file is too slow"]
+
+
+async def test_a_request_that_does_not_fit_the_model_is_recorded_with_the_error(tmp_path: Path) -> None:
+    wrong = {"inputs": [{**BODY["inputs"][0], "datatype": "INT64", "data": [1, 2]}]}
+    async with recorded(tmp_path) as (gateway, _), http(gateway) as client:
+        reply = await client.post(PATH, json=wrong)
+    [entry] = entries(tmp_path)
+    assert isinstance(entry.outcome, GatewayError)
+    assert (reply.status_code, entry.outcome.status) == (400, Status.INVALID_ARGUMENT)
+    assert reply.json()["error"] == entry.outcome.message
+
+
 @pytest.mark.long
 async def test_a_reload_goes_on_recording_and_a_second_run_appends(tmp_path: Path) -> None:
     for _ in range(2):
@@ -161,3 +256,10 @@ def test_the_file_is_its_owner_s_alone(tmp_path: Path) -> None:
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
     [head] = (tmp_path / FILE).read_text().splitlines()
     assert json.loads(head)["version"] == 1
+
+
+def test_a_file_that_was_cut_in_its_first_line_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"format": "gateway-cassette", "version": 1}')
+    CassetteFile(tmp_path / FILE).close()
+    [head] = (tmp_path / FILE).read_text().splitlines()
+    assert json.loads(head)["made_by"].startswith("modelglot ")

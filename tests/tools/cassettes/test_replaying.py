@@ -17,8 +17,9 @@ from gateway.core.requests import Response
 from gateway.core.tensors import tensor
 from gateway.policies.comparing import Tolerance
 from gateway.tools.cassettes import report
+from gateway.tools.cassettes.entries import Entry
 from gateway.tools.cassettes.files import CassetteFile
-from gateway.tools.cassettes.replaying import NoConnection, Settings
+from gateway.tools.cassettes.replaying import NoConnection, Replayed, Settings
 from tests.interop.processes import free_port
 from tests.running_gateway import reference
 from tests.tools.cassettes.recording import FILE, WIRE_FORMS, entries, replayed
@@ -75,10 +76,7 @@ def changed(cassette: Path, path: Path, change: Callable[[Response], Response]) 
     """The recording of V2 over REST, with another recorded answer: seen from there it is the server that lies."""
     [entry] = [each for each in entries(cassette.parent) if each.protocol == "v2-rest"]
     assert isinstance(entry.outcome, Response)
-    file = CassetteFile(path)
-    file.append(replace(entry, outcome=change(entry.outcome)), 2**30)
-    file.close()
-    return path
+    return written(path, replace(entry, outcome=change(entry.outcome)))
 
 
 def of(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Response], Response]:
@@ -133,15 +131,84 @@ async def test_an_error_in_place_of_an_answer_is_a_difference_and_no_answer_a_fa
         assert (result.verdict, result.kinds) == ("different", ("status",))
         assert result.text.startswith("status NOT_FOUND, expected OK: ")
         [entry] = [each for each in entries(cassette.parent) if each.protocol == "v2-rest"]
-        file = CassetteFile(tmp_path / "error.jsonl")
-        file.append(replace(entry, outcome=invalid_input("too cold")), 2**30)
-        file.close()
-        [result] = await replayed(address, tmp_path / "error.jsonl")
+        error = written(tmp_path / "error.jsonl", replace(entry, outcome=invalid_input("too cold")))
+        [result] = await replayed(address, error)
         assert result.text == "status OK, expected INVALID_ARGUMENT"
         [result] = await replayed(address, cassette, Settings(seconds=1e-9), "v2-rest")
         assert (result.verdict, result.text) == ("failed", "DEADLINE_EXCEEDED: no answer within 1e-09 s")
     with pytest.raises(NoConnection, match="connect"):
         await replayed(f"v2-grpc://127.0.0.1:{free_port()}", cassette)
+
+
+def written(path: Path, entry: Entry) -> Path:
+    file = CassetteFile(path)
+    file.append(entry, 2**30)
+    file.close()
+    return path
+
+
+async def test_an_entry_of_an_unknown_protocol_is_told(cassette: Path, tmp_path: Path) -> None:
+    entry = replace(entries(cassette.parent)[0], protocol="json:own")
+    async with served("v2-rest") as address:
+        with pytest.raises(ValueError, match=r"^line 2: no protocol 'json:own'; expected .*; use --config FILE for "):
+            await replayed(address, written(tmp_path / FILE, entry))
+
+
+async def test_a_request_that_the_servers_protocol_cannot_carry_is_an_error(cassette: Path, tmp_path: Path) -> None:
+    [entry] = [each for each in entries(cassette.parent) if each.protocol == "v2-rest"]
+    texts = (tensor("theta", np.array([b"a", b"b"], object)),)
+    entry = replace(entry, request=replace(entry.request, inputs=texts), outcome=invalid_input("no numbers"))
+    async with served("umbridge") as address:
+        [result] = await replayed(address, written(tmp_path / FILE, entry))
+    assert (result.verdict, result.text) == ("equal", "")
+
+
+def sending(change: Callable[[bytes], bytes]) -> Callable[[Entry], Entry]:
+    return lambda each: replace(each, message=replace(each.message, parts=(change(bytes(each.message.body)),)))
+
+
+CUT = (
+    "status INVALID_ARGUMENT, expected OK: the recorded message is malformed: the message's length differs from the "
+    "length in its header"
+)
+OTHER_MODEL = "status NOT_FOUND, expected OK: no model 'posterior'; this server has double"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "model", "change", "text"),
+    [
+        ("mip", "posterior", sending(lambda body: body[:-1]), CUT),
+        ("mip", "posterior", sending(lambda body: b""), CUT),
+        (
+            "v2-rest",
+            "posterior",
+            lambda each: replace(each, reply=replace(each.reply, parts=(b"{}",))),
+            "status OK, expected INTERNAL",
+        ),
+        ("v2-rest", "double", lambda each: each, OTHER_MODEL),
+    ],
+    ids=["cut", "empty", "reply", "model"],
+)
+async def test_recorded_bytes_that_are_wrong_or_answered_otherwise_are_told(
+    cassette: Path, tmp_path: Path, protocol: str, model: str, change: Callable[[Entry], Entry], text: str
+) -> None:
+    [entry] = [each for each in entries(cassette.parent) if each.protocol == protocol]
+    async with reference(protocol, model) as address:
+        place = f"{protocol}://{address.rpartition('://')[2]}"
+        [result] = await replayed(place, written(tmp_path / FILE, change(entry)), Settings(wire=True))
+    assert (result.verdict, result.text) == ("different", text)
+
+
+async def test_recorded_bytes_for_a_server_that_is_gone_are_told(cassette: Path) -> None:
+    with pytest.raises(NoConnection, match="connection refused"):
+        await replayed(f"v2-rest://127.0.0.1:{free_port()}", cassette, Settings(wire=True), "v2-rest")
+
+
+def test_only_the_first_differences_are_shown() -> None:
+    wrong = Replayed(2, "m", "infer", "mip", "different", "status OK", ("status",), {}, 0.1, 0.1)
+    lines = report.table([wrong] * (report.MOST_SHOWN + 3)).splitlines()
+    assert len(lines) == 2 + report.MOST_SHOWN + 1
+    assert lines[-1] == "and 3 more; --json prints all"
 
 
 async def test_many_on_their_way_at_a_rate_come_in_the_order_of_the_file(cassette: Path) -> None:

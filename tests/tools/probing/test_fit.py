@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,7 +13,12 @@ import pytest
 
 from gateway.assembly.forms import spoken
 from gateway.assembly.registry import protocols
-from gateway.tools.probing.live import ERROR, OK, WARNING, Live, check_live
+from gateway.bridge.settings import Images, RouteSettings
+from gateway.core.datatypes import Datatype
+from gateway.core.models import Signature, TensorSpec
+from gateway.tools.probing.fit import Misfit, misfits, missing_model
+from gateway.tools.probing.listing import ServerModels
+from gateway.tools.probing.live import ERROR, OK, WARNING, Live, Row, check_live
 from tests.interop.processes import free_port
 from tests.running_gateway import config_of, reference
 from tests.test_other_servers import ModelServer, serving
@@ -62,8 +68,16 @@ async def test_a_route_that_fits(route: str) -> None:
         (signature("{name: x, datatype: FP32, shape: [-1, -1]}"), ("signature", "inputs", 0, "datatype"), "has FP64"),
         (signature("{name: x, datatype: FP64, shape: [3]}"), ("signature", "inputs", 0, "shape"), "[-1, -1]"),
         (signature(X, "{name: q, datatype: FP64, shape: [1]}"), ("signature", "outputs", 0, "name"), "it has 'y'"),
+        (
+            "{match: {model: double}, backend: b, translate: {order: [z]}}",
+            ("translate", "order"), "the server's model has no input 'z'; it has 'x'",
+        ),
+        (
+            "{match: {model: double}, backend: b, translate: {rename: {outputs: [{client: a, backend: b}]}}}",
+            ("translate", "rename", "outputs"), "the server's model has no output 'b'; it has 'y'",
+        ),
     ],
-)
+)  # fmt: skip
 async def test_a_route_that_does_not_fit(route: str, location: tuple[Any, ...], text: str) -> None:
     found = await live("v2-grpc", "double", route=route)
     assert [each.result for each in found.rows] == [ERROR]
@@ -76,6 +90,36 @@ async def test_clients_that_cannot_call_a_model_are_a_warning() -> None:
     found = await live("v2-grpc", "upper", route="{match: {model: upper}, backend: b}", listeners=listeners)
     assert [each.result for each in found.rows] == [WARNING]
     assert "umbridge clients do not support BYTES" in found.warnings[0].message
+
+
+@pytest.mark.parametrize(
+    ("client", "datatype", "lost"),
+    [
+        ("umbridge", Datatype.BYTES, "io"),
+        ("umbridge", Datatype.BOOL, ""),
+        ("graphpipe", Datatype.BOOL, ""),  # arrives as UINT8
+        ("grps-rest", Datatype.BOOL, ""),
+        ("grps-rest", Datatype.UINT16, ""),
+        ("grps-rest", Datatype.UINT64, "o"),  # no other datatype of grps has all of its values
+    ],
+)
+def test_tensors_that_clients_cannot_send_or_receive_are_told(client: str, datatype: Datatype, lost: str) -> None:
+    inputs, outputs = ((TensorSpec(name, datatype, (-1,)),) for name in "io")
+    found = misfits(RouteSettings(), None, Signature(inputs=inputs, outputs=outputs), [protocols()[client]])
+    why = f"{client} clients do not support {datatype}, the datatype of"
+    words = {"i": "input", "o": "output"}
+    expected = [Misfit((), f"{why} {words[each]} {each!r}, so they cannot call the model", True) for each in lost]
+    assert list(found) == expected
+
+
+def test_a_route_with_images_has_no_warning_about_datatypes() -> None:
+    settings = RouteSettings(images=Images())
+    signature = Signature(inputs=(TensorSpec("x", Datatype.BYTES, (-1,)),))
+    assert list(misfits(settings, None, signature, [protocols()["umbridge"]])) == []
+
+
+def test_a_model_is_not_missing_at_a_server_that_lists_none() -> None:
+    assert missing_model("m", ServerModels(error="no list"), None, route_has_rewrite=False) is None
 
 
 @asynccontextmanager
@@ -158,6 +202,42 @@ async def test_a_server_that_describes_nothing_is_a_warning_unless_the_route_dec
     assert all("cannot confirm that it speaks v1-rest" in each.message for each in found.warnings)
 
 
+PLACED = """{head}backends:
+  b: {{protocol: v2-rest, endpoints: [{endpoints}]{placement}}}
+routes:
+  - {{match: {{model: double}}, backend: b}}
+  - {{match: {{model: posterior}}, backend: b}}
+  - {{match: {{model: nowhere}}, backend: b}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("placement", "results"),
+    [(", placement: {}", [OK, OK, OK, OK, ERROR, ERROR]), ("", [OK, ERROR, ERROR, OK, ERROR, ERROR])],
+)
+async def test_one_server_with_the_model_is_enough_with_placement(placement: str, results: list[str]) -> None:
+    async with reference("v2-rest", "double") as one, reference("v2-rest", "posterior") as other:
+        text = PLACED.format(head=HEAD, endpoints=f"'{one}', '{other}'", placement=placement)
+        found = await checked(text)
+    assert [each.result for each in found.rows] == results
+    assert len(found.errors) == results.count(ERROR)
+
+
+async def test_endpoints_that_are_discovered_are_not_checked(tmp_path: Path) -> None:
+    backend = f"{{protocol: v2-rest, discovery: {{files: '{tmp_path}/*.yaml'}}}}"
+    found = await checked(f"{HEAD}backends: {{b: {backend}}}\nroutes: [{{name: r, match: {{}}, backend: b}}]")
+    why = "not checked, because discovery finds the endpoints"
+    assert found.rows == (Row("r", "b", "-", "-", WARNING, why),)
+
+
+async def test_an_address_that_only_a_backend_takes_is_asked_over_its_own_protocol_alone() -> None:
+    port = free_port()
+    backend = f"{{protocol: v2-grpc, endpoints: ['dns:///127.0.0.1:{port}']}}"
+    found = await checked(f"{HEAD}backends: {{b: {backend}}}\nroutes: [{{match: {{}}, backend: b}}]")
+    [error] = found.errors
+    assert "connection refused" in error.message
+
+
 async def test_an_endpoint_that_is_gone_is_an_error_at_its_address() -> None:
     async with reference("v2-rest", "double") as bound:
         pass
@@ -227,6 +307,7 @@ APPLICATIONS = {"/double": "double"}
         (APPLICATIONS, "ray", "", "uses the form ray-applications, not ray; write `form: ray-applications`"),
         (APPLICATIONS, "ray", "/double", "write `form: ray-applications`, and remove /double from the endpoint"),
         (None, "ray", "", ""),
+        (APPLICATIONS, "ray", "/ready", ""),  # behind a path that is ready, which shows no form
     ],
 )
 async def test_the_form_of_ray_serve_depends_on_the_prefixes_of_its_applications(
@@ -235,7 +316,9 @@ async def test_the_form_of_ray_serve_depends_on_the_prefixes_of_its_applications
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer as Ray Serve's proxy does: its own paths are at the root."""
         asked = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
-        pages = {"/-/healthz": "success"} | ({} if routes is None else {"/-/routes": json.dumps(routes)})
+        pages = {"/-/healthz": "success", "/ready/-/healthz": "success"} | (
+            {} if routes is None else {"/-/routes": json.dumps(routes)}
+        )
         status, body = ("200 OK", pages[asked]) if asked in pages else ("404 Not Found", "Path not found.")
         writer.write(f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
         writer.close()

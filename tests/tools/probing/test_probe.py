@@ -15,11 +15,14 @@ from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.client import Tls
 from gateway.config import Config, loads_with_warnings, reference_config
+from gateway.core.tasks import spawn
 from gateway.tools.probing.asking import ProbeReply, ServerAccess
+from gateway.tools.probing.candidates import candidates
 from gateway.tools.probing.probe import Probed, ProbeVerdict, probe
 from gateway.tools.probing.stanza import WrittenBackend, WrittenListener, backend_name, configuration
 from tests.limits import GENEROUS
-from tests.running_gateway import reference
+from tests.running_gateway import config_of, reference
+from tests.skipping_loop import skip
 from tests.tls.certificates import Authority
 
 WIRE_FORMS = tuple(protocols())
@@ -277,6 +280,60 @@ async def test_a_silent_port_is_given_up() -> None:
 async def test_a_port_that_closes_every_connection_is_none() -> None:
     async with port(closing) as address:
         assert (await probed(address)).verdict is ProbeVerdict.OTHER
+
+
+async def test_headers_that_a_protocol_cannot_carry_are_told() -> None:
+    async with port(closing) as address:
+        found = await probed(address, access=ServerAccess({"X-Team": "a"}))
+    texts = {each.candidate.protocol.name: each.text for each in found.findings}
+    assert texts["mip"] == "messages of mip cannot carry the header 'x-team'; use another protocol"
+    assert "cannot carry" not in texts["v2-rest"]
+
+
+async def test_only_a_server_of_http_is_told_about_forms() -> None:
+    async with port(closing) as address:
+        found = await probed(f"mip://{address}")
+    assert found.text == "a server responds, but its protocol is not one of mip"
+
+
+async def test_a_server_that_describes_itself_and_then_no_model_is_told() -> None:
+    silent = asyncio.Event()
+
+    async def begins(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        body = json.dumps({"name": "x", "version": "1", "extensions": ["model_repository"]}).encode()
+        while (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /v2 "):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        silent.set()
+        await reader.read()
+
+    async with port(begins) as address:
+        probing = spawn(probed(f"v2-rest://{address}", seconds=1000))
+        await silent.wait()
+        await skip(2000)
+        [spoken] = (await probing).spoken
+    assert spoken.models.error == f"http://{address}: no answer within 1000 s, the limit that `timeout` sets"
+
+
+def test_an_address_of_http_becomes_one_of_https_where_tls_is_asked_for() -> None:
+    plain, secured = candidates("http://h:1/p", protocols(), tls=True), candidates("https://h:1/p", protocols())
+    assert (plain, plain.tls) == (secured, True)
+
+
+BACKEND = """
+listeners: [{{name: a, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
+backends:
+  b: {{protocol: v2-rest, endpoints: ["https://h:1"], forward_headers: [x-team, authorization], headers: {{X-Own: c}},
+       tls: {{ca: "{files.ca}", certificate: "{files.certificate}", key: "{files.key}", server_name: m}}}}
+routes: [{{match: {{model: "*"}}, backend: b}}]
+"""
+
+
+def test_the_access_of_a_backend_is_that_of_its_settings(tmp_path: Path) -> None:
+    files = Authority().issue(tmp_path, "m")
+    backend = config_of(BACKEND.format(files=files)).backends["b"]
+    own = Tls(str(files.ca), str(files.certificate), str(files.key), "m")
+    access = ServerAccess({"X-Team": "a", "X-Other": "b"}, "secret", Tls("other"))
+    assert access.of_backend(backend) == ServerAccess({"X-Team": "a", "x-own": "c"}, "secret", own)
 
 
 @pytest.mark.long

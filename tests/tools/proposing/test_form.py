@@ -6,9 +6,13 @@ from typing import Any
 import pytest
 
 from gateway.assembly.forms import form
+from gateway.core.datatypes import Datatype
 from gateway.protocols.json import templates
-from gateway.tools.proposing.examples import ExampleError, check, read_examples
+from gateway.tools.probing.stanza import WrittenListener
+from gateway.tools.proposing.examples import ExampleError, check, read_examples, server_at
 from gateway.tools.proposing.form import RESERVED_NAMES, Example, NoProposalError, propose
+from gateway.tools.proposing.text import configuration
+from tests.running_gateway import config_of
 
 FLASK = (
     {"features": [[5.1, 3.5, 1.4, 0.2], [6.2, 3.4, 5.4, 2.3]]},
@@ -136,6 +140,13 @@ BODIES = {
         {"id?": "$id", "logs?": "$_", "metrics?": "$_", "output": "$output", "status?": "$_"},
         {"x": "INT64 [-1]", "output": "FP64 [-1]"},
     ),
+    "a shape in words": (
+        {"ring": {"shape": "round", "values": [1, 2]}},
+        [1.5, 2.5],
+        {"ring": {"shape?": "$param.shape", "values": "$values"}},
+        "$y",
+        {"values": "INT64 [-1]", "y": "FP64 [-1]"},
+    ),
     "words that mean something in templates": (
         {"$price": [1, 2], "unit": {"params": "$"}},
         {"any": [1, 2]},
@@ -179,6 +190,16 @@ def test_several_examples_tell_what_varies() -> None:
         {"y": "$y", "status": "ok", "version": "$version", "t?": "$_"},
         {"x": "INT64 [-1, 2]", "y": "FP64 [-1]"},
     )
+
+
+def test_a_value_of_the_response_that_changes_its_type_is_dropped() -> None:
+    examples = [Example({"x": [1]}, {"y": [1.5], "note": note}) for note in ("ok", {"code": 7})]
+    assert suggested(*examples)[1] == {"y": "$y", "note?": "$_"}
+
+
+def test_an_empty_list_beside_a_full_one_tells_nothing() -> None:
+    examples = [Example({"x": x}, {"y": [1.5]}) for x in ([[1, 2]], [])]
+    assert propose(examples).tensors["x"] == (Datatype.INT64, (1, 2))
 
 
 def test_a_dimension_that_varies_is_free_although_no_output_has_it() -> None:
@@ -234,6 +255,11 @@ NONE = {
         {"y": 1},
         "request.x: the list is empty in all examples; add an example in which it has elements",
     ),
+    "shapes in rows": (
+        [{"shape": [2], "values": [1, 2]}, {"shape": [1], "values": [3]}],
+        {"y": [1, 2]},
+        "request[0]: an array with its shape cannot be a part of rows",
+    ),
     "no tensor": ({"x": None}, {"y": 1}, "request: found no tensor: the body has no array, number or text"),
 }
 
@@ -248,6 +274,8 @@ def test_bodies_that_suggest_no_form_are_refused_with_their_place(request_: Any,
 def test_examples_that_differ_in_kind_are_refused_with_their_place() -> None:
     with pytest.raises(NoProposalError, match=r"request\.x: the examples have arrays of 1 and 2 dimensions"):
         propose([Example({"x": [1]}, {"y": 1}), Example({"x": [[1]]}, {"y": 1})])
+    with pytest.raises(NoProposalError, match=r"request\.x: the shapes in the examples have different lengths"):
+        propose([Example({"x": {"shape": shape, "values": [1, 2]}}, {"y": 1}) for shape in ([2], [1, 2])])
     with pytest.raises(NoProposalError, match=r"request\.x: the examples have values of different types here"):
         propose([Example({"x": [1]}, {"y": 1}), Example({"x": {"a": 1}}, {"y": 1})])
 
@@ -259,6 +287,106 @@ def test_a_file_of_bytes_is_told_what_to_write_for_it(tmp_path: Path, name: str,
     reply.write_text('{"label": "cat"}')
     with pytest.raises(ExampleError, match=f"{name} is not JSON, .*`media_type: {media_type}`"):
         read_examples([request, reply])
+
+
+def test_files_that_are_no_json_are_told(tmp_path: Path) -> None:
+    request, reply = tmp_path / "request.json", tmp_path / "reply.json"
+    for text, why in ((None, ": No such file or directory"), ("{'x': 1}", " is not JSON: Expecting property name"),
+                      ("[" * 100_000, " is not JSON: maximum recursion depth exceeded")):  # fmt: skip
+        if text is not None:
+            request.write_text(text)
+        with pytest.raises(ExampleError) as caught:
+            read_examples([request, reply])
+        assert str(caught.value).startswith(f"{request}{why}")
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        (
+            "127.0.0.1:5000/predict",
+            "expected a URL such as http://127.0.0.1:5000/predict, got '127.0.0.1:5000/predict'",
+        ),
+        ("ftp://h/p", "expected a URL such as http://127.0.0.1:5000/predict, got 'ftp://h/p'"),
+        (
+            "http://h/p?v=2",
+            "the proposal cannot contain the query 'v=2'; remove it, and write it as `query:` in the form",
+        ),
+    ],
+)
+def test_an_url_that_no_form_can_have_is_told(url: str, why: str) -> None:
+    with pytest.raises(ExampleError) as caught:
+        server_at(url)
+    assert str(caught.value) == why
+
+
+@pytest.mark.parametrize(
+    ("example", "why"),
+    [
+        (Example({"z": [1]}, {"y": [1]}), "request 1 correctly: "),
+        (Example({"x": [1]}, {"z": [1]}), "response 1 correctly: "),
+    ],
+)
+def test_an_example_that_a_form_does_not_read_is_told(example: Example, why: str) -> None:
+    infer = {"path": "/predict", "request": {"x": "$x"}, "response": {"y": "$y"}}
+    tensors = {"x": "FP64 [-1]", "y": "FP64 [-1]"}
+    with pytest.raises(NoProposalError) as caught:
+        check(form("f", {"infer": infer, "tensors": tensors}), "/predict", [example])
+    assert str(caught.value).startswith(f"the proposed form does not read {why}")
+    assert str(caught.value).endswith("; write the form by hand")
+
+
+# --- the file ---
+
+LISTENERS = (WrittenListener("http", "127.0.0.1:8080", ("v2-rest",)),)
+
+
+def file(*examples: Example) -> str:
+    return configuration("m", propose(examples), server_at(""), LISTENERS, len(examples))
+
+
+FIXED = {"flag": True, "number": 2.5, "word": "yes", "nested": {"empty": {}, "word": "~"}}
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [*((Example(*each[:2]),) for each in BODIES.values()), (Example({"x": [1], **FIXED}, {"y": [1], **FIXED}),) * 2],
+)
+def test_the_file_has_the_form(examples: tuple[Example, ...]) -> None:
+    found = propose(examples)
+    document = config_of(file(*examples)).forms["m"].document()
+    [infer] = document["infer"]
+    assert (infer["request"], infer["response"]) == (found.request, found.response)
+    assert ("batch" in document) == found.takes_one_row
+
+
+NAMES = [f"a_long_name_of_a_column_{at}" for at in "abc"]
+LONG_ROWS = """\
+      request:
+        - a_long_name_of_a_column_a: $a_long_name_of_a_column_a
+          a_long_name_of_a_column_b: $a_long_name_of_a_column_b
+          a_long_name_of_a_column_c: $a_long_name_of_a_column_c
+        - ...
+"""
+LONG_COLUMNS = """\
+      request:
+        a_long_name_of_a_table:
+          - [$a_long_name_of_a_table_0, $a_long_name_of_a_table_1, $a_long_name_of_a_table_2]
+          - ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("request_", "lines"),
+    [
+        ([dict.fromkeys(NAMES, 1.5), dict.fromkeys(NAMES, 2.5)], LONG_ROWS),
+        ({"a_long_name_of_a_table": [["a", 1, True], ["b", 2, False]]}, LONG_COLUMNS),
+    ],
+    ids=["objects", "lists"],
+)
+def test_rows_that_are_too_long_for_a_line_have_several(request_: Any, lines: str) -> None:
+    text = file(Example(request_, [1.5, 2.5]))
+    assert lines in text
 
 
 def test_no_proposed_name_is_reserved() -> None:

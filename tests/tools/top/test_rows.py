@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from gateway.tools.top.rows import as_json, cells, ordered, overview, rate, seconds, share
+from gateway.core.frozen import replace
+from gateway.tools.top.rows import as_json, cells, condition, ordered, overview, rate, seconds, share
 from gateway.tools.top.window import TrafficWindow
 from tests.tools.top.overviews import TOPOLOGY, endpoint, seen, way
 
@@ -99,3 +100,10 @@ def test_numbers_as_people_read_them() -> None:
     assert [seconds(each) for each in (None, 0.00012, 0.0123, 0.5, 2.345, 61.0)] == [
         *("-", "0.12 ms", "12.3 ms", "500 ms", "2.35 s", "61 s"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"), [({}, "ready"), ({"ready": False}, "not ready"), ({"shedding": 2}, "overloaded")], ids=str
+)
+def test_the_condition_of_the_gateway(change: dict[str, Any], told: str) -> None:
+    assert condition(replace(seen([], []), **change)) == told

@@ -1,13 +1,18 @@
 """What `gateway top` draws, and what keys change."""
 
+import os
+import sys
+import termios
 from datetime import datetime
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
 from gateway.tools.top.rows import SORTS, GatewayOverview
-from gateway.tools.top.screen import View, after_key, drawn
+from gateway.tools.top.screen import END, View, after_key, drawn, keyboard
 from gateway.tools.top.watching import Seen
+from tests.limits import GENEROUS
 from tests.tools.top.overviews import endpoint, seen, way
 
 NOON = datetime(2026, 1, 1, 12, 0, 0)
@@ -72,6 +77,28 @@ def test_keys_change_the_view() -> None:
         view = after
     assert view == View("listener", "failed", is_reversed=True)
     assert after_key(view, "q") is None
+
+
+def test_keys_are_read_from_a_terminal_until_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    master, slave = os.openpty()
+    with open(slave, encoding="ascii") as stdin, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", stdin)
+        before = termios.tcgetattr(slave)
+        with keyboard() as pressed:
+            assert pressed(0) == ""
+            for typed, key in ((b"q", "q"), (b"\x1b[A", ""), (b"s", "s")):
+                os.write(master, typed)
+                assert pressed(GENEROUS) == key
+        assert termios.tcgetattr(slave) == before
+        with keyboard() as pressed:
+            os.close(master)
+            assert pressed(GENEROUS) == END
+
+
+def test_without_a_terminal_no_keys_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", StringIO("q"))
+    with keyboard() as pressed:
+        assert pressed(0) == ""
 
 
 def test_each_key_comes_back_to_where_it_began() -> None:
