@@ -76,11 +76,11 @@ class StepCalls:
 
     def _count_call(self, request: Request) -> None:
         left = request.calls_left
-        if left is not None:
-            if not left.number:
-                text = f"the request needs more than {self._most} calls; raise limits.calls_per_request"
-                raise refusal(Reason.FAILED_PRECONDITION, text)
-            left.number -= 1
+        assert left is not None, "`begun` has set it"
+        if not left.number:
+            text = f"the request needs more than {self._most} calls; raise limits.calls_per_request"
+            raise refusal(Reason.FAILED_PRECONDITION, text)
+        left.number -= 1
 
     async def call(
         self, request: Request, step: GraphStep, operation: Operation, inputs: tuple[Tensor, ...]
@@ -141,8 +141,8 @@ class StepCalls:
                     if record.explain is not None and isinstance(answer, Response):
                         span.facts |= {"inputs": as_text(asked.inputs), "outputs": as_text(answer.outputs)}
             end = _ANSWERED
-            if asked.calls_left is not None:
-                asked.calls_left.has_run = True
+            assert asked.calls_left is not None, "`begun` has set it"
+            asked.calls_left.has_run = True
         except DecodeError as error:
             raise invalid_input(str(error)) from error
         except CancelledError:
