@@ -5,6 +5,7 @@ from asyncio import CancelledError
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
+from sys import exc_info
 from time import monotonic
 
 from gateway.bridge.comparison import as_text
@@ -219,7 +220,7 @@ class StepCalls:
         finally:
             self._count(step, began, end)
             if span is not None:
-                span.end()
+                span.__exit__(*exc_info())
 
     async def ask(self, request: Request, step: GraphStep, operation: Operation, model: str, part: str = "") -> Answer:
         """Return the response to a query about a step's `model`.
