@@ -217,21 +217,18 @@ class GraphEvaluation:
             self._rows,
         )
         return tuple(
-            self._fitted(step, value, specs[each.name], rows)
+            self._fitted(value, specs[each.name], rows)
             if isinstance(value := step.inputs[each.name], ConstantTensor) and each.name in specs
             else each
             for each in found
         )
 
-    def _fitted(self, step: GraphStep, constant: ConstantTensor, spec: TensorSpec, rows: int) -> Tensor:
-        """Convert a constant to the datatype of the step input `spec`. If the input has rows and the constant does not,
-        repeat the constant `rows` times."""
+    def _fitted(self, constant: ConstantTensor, spec: TensorSpec, rows: int) -> Tensor:
+        """Convert a constant to the datatype of the step input `spec`, which has its values (`Types.check`). If the
+        input has rows and the constant does not, repeat the constant `rows` times."""
         array = constant.array
         if spec.datatype is not BYTES and array.dtype != spec.datatype.dtype:
-            try:
-                array = cast(array, spec.datatype, f"the constant for input {spec.name!r}")
-            except DecodeError as error:
-                raise invalid_output(f"{step}: {error}") from error
+            array = cast(array, spec.datatype, f"the constant for input {spec.name!r}")
         if is_batch(spec.shape) and array.ndim == len(spec.shape) - 1:
             self.hold(array.nbytes * rows)
             array = np.repeat(array[np.newaxis], rows, 0)
