@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gateway.bridge.settings import Derivatives, RouteSettings
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
 from gateway.core.frozen import replace
 from gateway.core.models import Signature, TensorSpec
@@ -368,6 +369,23 @@ async def test_a_model_that_lies_about_its_output_is_told() -> None:
     with pytest.raises(GatewayError, match="has different lengths at different points") as caught:
         await call(handler, GRADIENT)
     assert caught.value.reason is Reason.INVALID_OUTPUT
+
+
+@pytest.mark.parametrize("datatype", [FP64, INT64])
+async def test_an_estimated_companion_is_ready_as_its_model_is_if_it_has_floats(datatype: Datatype) -> None:
+    known = signature(spec("x", 2, datatype=datatype), gives=(spec("y", 1),))
+    backend = Backend({"m": known})
+    gradient = bridge(TENSORS, POINTS, backend, settings()).companion(Operation.GRADIENT)
+    ready = Request(Operation.MODEL_READY, "m.gradient")
+    assert await gradient(ready) is (datatype is FP64)
+    if datatype is FP64:
+        described = await describe(gradient, "m.gradient")
+        assert [each.name for each in described.inputs] == ["x", "out_wrt", "in_wrt", "sens"]
+    else:
+        with pytest.raises(GatewayError, match=r"^model 'm' does not claim gradient$"):
+            await describe(gradient, "m.gradient")
+    backend.ready = False
+    assert await gradient(ready) is False
 
 
 @pytest.mark.parametrize("operation", [Operation.MODEL_STATISTICS, Operation.LOAD])
