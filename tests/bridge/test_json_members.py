@@ -9,7 +9,7 @@ import pytest
 
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, GatewayError, Reason, Status
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
 from gateway.core.frozen import replace
 from gateway.core.messages import JSON_HEADERS, Headers, Message
 from gateway.core.models import Signature
@@ -161,6 +161,14 @@ async def test_without_a_signature_nobody_can_tell() -> None:
 async def test_the_routes_signature_is_enough() -> None:
     own = takes(spec("x", -1, datatype=INT32))
     assert shown((await given(generate(x=1), Signature(), signature=own)).inputs) == [("x", "INT32", [1])]
+
+
+async def test_a_route_that_declares_all_tensors_needs_no_metadata() -> None:
+    backend = Backend({"m": refusal(Reason.NOT_READY, "starting")}, lambda request: Response((named("y", [1.0]),)))
+    settings = RouteSettings(signature=takes(spec("x", -1, datatype=INT32)))
+    await bridge(TENSORS, TENSORS, backend, settings)(generate(x=1, temperature=0.5))
+    [asked] = backend.calls
+    assert (shown(asked.inputs), asked.parameters) == ([("x", "INT32", [1])], {"temperature": 0.5})
 
 
 async def test_the_routes_names_are_the_clients() -> None:

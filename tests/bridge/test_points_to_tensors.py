@@ -26,7 +26,7 @@ from gateway.core.protocol import Protocol
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import Shape, Tensor
 from tests.bridge.configured import TELLS_CONFIGS, Configured
-from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
+from tests.bridge.fakes import COUNTERS, POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
 from tests.bridge.values import FP32, FP64, INT32, INT64, point, shown
 
 GRADIENT, BYTES = Operation.GRADIENT, Datatype.BYTES
@@ -261,6 +261,22 @@ async def test_a_flaw_is_told_unless_the_model_is_not_there(client: Protocol, kn
     backend = Backend({"m": known})
     with pytest.raises(DecodeError, match=r"^'input' is no list of lists$"):
         await bridge(client, TENSORS, backend)(infer(flaw="'input' is no list of lists"))
+
+
+async def test_a_companion_that_cannot_be_described_now_may_be_there() -> None:
+    backend = Backend({"m": MODEL, "m.gradient": refusal(Reason.NOT_READY, "starting")})
+    with pytest.raises(GatewayError, match=r"^starting$"):
+        await bridge(POINTS, TENSORS, backend)(gradient(point(1.0, 2.0), *extras()))
+
+
+async def test_an_index_of_all_rows_is_one_index() -> None:
+    slope = signature(
+        spec("x", -1, 2), spec("in_wrt", 1, datatype=INT64), spec("sens", -1, 1), gives=(spec("output", -1, 2),)
+    )
+    backend = Backend({"m": MODEL, "m.gradient": slope})
+    rows = named("x", np.ones((2, 2))), named("in_wrt", [[0], [1]], INT64), named("sens", np.ones((2, 1)))
+    with pytest.raises(DecodeError, match=r"^index 'in_wrt' has 2 elements, expected 1, for all rows$"):
+        await bridge(COUNTERS, TENSORS, backend)(gradient(*rows))
 
 
 async def test_the_route_may_name_the_companion() -> None:

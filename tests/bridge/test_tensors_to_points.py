@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input, refusal
 from gateway.core.frozen import replace
 from gateway.core.models import Signature
 from gateway.core.operations import Operation
@@ -294,6 +294,19 @@ async def test_a_companion_is_the_derivative_with_indices_for_all_rows_or_each(
     assert [[tensor.name for tensor in each.inputs] for each in backend.calls] == [names] * 2
     assert [tuple(tensor.array.item() for tensor in each.inputs[1:3]) for each in backend.calls] == arrives
     assert [tensor.shape for tensor in backend.calls[0].inputs] == [(2,), (1,), (1,), (3,)]
+
+
+@pytest.mark.parametrize("is_declared", [False, True])
+async def test_a_server_that_claims_nothing_now_is_asked_if_the_route_declares_the_tensors(is_declared: bool) -> None:
+    backend = Backend({"m": refusal(Reason.NOT_READY, "starting")}, slope)
+    own = signature(spec("theta", -1, 2), gives=(spec("y", -1, 3),))
+    through = companion(backend, settings=RouteSettings(signature=own if is_declared else None))
+    sent = infer(named("theta", [1.0, 2.0]), named("sens", [1.0, 1.0, 1.0]), model="m.gradient")
+    if is_declared:
+        assert shown((await call(through, sent)).outputs) == [("output", "FP64", [1.0, 2.0])]
+    else:
+        with pytest.raises(GatewayError, match=r"^starting$"):
+            await call(through, sent)
 
 
 async def test_a_lone_point_has_a_lone_derivative() -> None:

@@ -196,6 +196,15 @@ async def test_that_a_server_answers_for_any_name_is_no_evidence_of_a_companion(
     assert backend.calls == []
 
 
+async def test_an_outage_is_no_answer_about_a_companion() -> None:
+    backend = Backend({"m": TOLD, "m.gradient": refusal(Reason.NOT_READY, "starting")})
+    with pytest.raises(GatewayError, match=r"^starting$"):
+        await bridge(UNNAMED, UNNAMED, backend).companion(Operation.GRADIENT)(
+            infer(named("x", [1]), named("sens", [1]), model="m.gradient")
+        )
+    assert backend.calls == []
+
+
 @pytest.mark.parametrize("settings", [RouteSettings(), RouteSettings(operations={Operation.GRADIENT: "slope"})])
 async def test_a_companion_that_the_server_or_the_route_names_is_called(settings: RouteSettings) -> None:
     backend = Backend({"m": TOLD, "m.gradient": replace(TOLD, name="m.gradient")})
