@@ -192,11 +192,6 @@ class Mirror(PolicyState):
         self._is_closed = False
         self._lines = LogLimit(log)
 
-    @property
-    def route(self) -> str:
-        """The route's name."""
-        return self.place.rpartition(" ")[0]
-
     def takes(self, request: Request) -> bool:
         """Return True if this request must be mirrored."""
         return (

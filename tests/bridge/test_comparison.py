@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gateway.bridge.comparison import CastShown, cast, compare
+from gateway.bridge.comparison import CastShown, as_text, cast, compare
 from gateway.bridge.settings import Renaming
 from gateway.core.datatypes import Datatype
 from gateway.core.tensors import tensor
@@ -44,6 +44,15 @@ def test_the_largest_error_of_a_cast(
 def test_the_element_with_the_largest_error_is_named() -> None:
     found = cast(tensor("x", np.array([1.25, 7.75])), tensor("x", np.array([1, 8]), Datatype.INT64))
     assert found == CastShown("FP64", "INT64", 0.25, 0, "1.25", "1")
+
+
+def test_texts_that_became_numbers_have_no_error() -> None:
+    assert cast(tensor("x", np.array([b"1"], object)), X) == CastShown("BYTES", "FP64")
+
+
+def test_a_line_has_the_first_numbers_and_no_texts() -> None:
+    many, texts = tensor("n", np.arange(5)), tensor("t", np.array([b"secret"], object))
+    assert as_text((X, many, texts)) == "x FP64[2] 1 2; n INT64[5] 0 1 2 3 ...; t BYTES[1]"
 
 
 def test_without_a_cast_there_is_none() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.bridge.datatypes import carry, fit
+from gateway.bridge.datatypes import carry, fit, typed, with_missing
 from gateway.core.datatypes import DATATYPES, NUMBERS, WIDENINGS, Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
@@ -48,6 +48,17 @@ def test_missing_numbers_are_told_without_a_cast_that_would_not_help() -> None:
     sent = replace(named("x", [1.0, float("nan")]), untyped=True)
     with pytest.raises(DecodeError, match="element 1, nan, has no exact value as INT64; no cast converts NaN"):
         fit(sent, INT64, "input 'x'", "refuse")
+
+
+@pytest.mark.parametrize("texts", [[b"[null", b"2"], [b"[1]", b"[null, 2]"], [b'["a"]', b"[null]"]])
+def test_texts_that_are_no_rows_of_numbers_stay_texts(texts: list[bytes]) -> None:
+    given = replace(named("x", texts, Datatype.BYTES), content_type="json")
+    assert with_missing(given, "input 'x'", takes_null=True) is given
+
+
+def test_texts_without_a_datatype_are_texts() -> None:
+    given = replace(named("x", [b"a"], Datatype.BYTES), untyped=True)
+    assert typed(given, FP64, "input 'x'") == replace(given, untyped=False)
 
 
 CASTS: list[tuple[Tensor, Datatype, str, list[Any] | str]] = [

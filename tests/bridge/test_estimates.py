@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 from gateway.bridge.settings import Derivatives, RouteSettings
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
+from gateway.core.frozen import replace
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
 from gateway.core.requests import Request, Response
-from gateway.core.tensors import tensor
+from gateway.core.tensors import Tensor, tensor
 from tests.bridge.configured import TELLS_CONFIGS, Configured
 from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
 from tests.bridge.values import FP32, FP64, INT64, THETA, derivative, vector
@@ -178,6 +181,97 @@ async def test_vectors_and_indices_are_checked() -> None:
     wrong = tensor("in_wrt", np.array([1]), INT64)
     with pytest.raises(DecodeError, match="index 'in_wrt' is 1, but the model has 1 input"):
         await call(handler, derivative(Operation.GRADIENT, wrong, vector("sens", 1.0)))
+    free = Backend({"m": signature(spec("x", -1, -1), gives=(spec("y", -1, 1),))}, evaluated)
+    with pytest.raises(DecodeError, match="input 'vec' has length 3, expected 2"):
+        await call(
+            bridge(POINTS, TENSORS, free, settings()),
+            derivative(Operation.APPLY_JACOBIAN, vector("vec", 1.0, 2.0, 3.0)),
+        )
+    companion = bridge(TENSORS, TENSORS, backend_of(TENSORS), settings()).companion(Operation.GRADIENT)
+    rows = named("x", [THETA, THETA]), named("sens", [[1.0], [1.0]]), named("out_wrt", [[0], [1]], INT64)
+    with pytest.raises(DecodeError, match="index 'out_wrt' differs in some rows; send one request for each"):
+        await call(companion, infer(*rows, model="m.gradient"))
+
+
+@pytest.mark.parametrize("operation", [Operation.GRADIENT, Operation.APPLY_HESSIAN])
+async def test_the_route_sets_the_step(operation: Operation) -> None:
+    """For second derivatives, the step of the same accuracy is larger: here 1/16 ** (3/4) = 1/8."""
+    backend = backend_of(TENSORS)
+    step = 1 / 8 if operation is Operation.GRADIENT else 1 / 16
+    await call(bridge(POINTS, TENSORS, backend, settings(step=step)), GRADIENT if step == 1 / 8 else HESSIAN)
+    [asked] = backend.calls
+    # The direction (1, 3) is as long as the step of the element that changes most: 3 / 12 is 1/8 of 2.
+    centres = [THETA] if step == 1 / 8 else [(0.5 - 1 / 12, 1.75), (0.5 + 1 / 12, 2.25)]
+    expected = [point for x, y in centres for point in ((x - 1 / 8, y), (x + 1 / 8, y), (x, y * 7 / 8), (x, y * 9 / 8))]
+    np.testing.assert_allclose(asked.inputs[0].array, expected)
+
+
+NO_VALUES = replace(signature(spec("x", -1, 2), gives=(spec("y", -1, 1),)), operations=frozenset({Operation.STREAM}))
+
+
+@pytest.mark.parametrize(
+    ("known", "reason", "told"),
+    [
+        (
+            signature(gives=()), Reason.FAILED_PRECONDITION,
+            "inputs unknown: gradient of model 'm' uses finite differences; declare the inputs by `signature` on the "
+            "route",
+        ),
+        (NO_VALUES, Reason.UNSUPPORTED, "gradient is not supported by model 'm': it has no values"),
+    ],
+)  # fmt: skip
+async def test_a_model_that_cannot_be_evaluated(known: Signature, reason: Reason, told: str) -> None:
+    backend = Backend({"m": known}, evaluated)
+    with pytest.raises(GatewayError) as refused:
+        await call(bridge(TENSORS, TENSORS, backend, settings()), replace(GRADIENT))
+    assert (refused.value.reason, refused.value.message, backend.calls) == (reason, told, [])
+
+
+async def test_members_of_a_json_object_have_derivatives() -> None:
+    backend = backend_of(TENSORS)
+    handler = bridge(TENSORS, TENSORS, backend, settings()).companion(Operation.GRADIENT)
+    members = (replace(named("x", THETA), untyped=True), replace(named("sens", [2.0]), untyped=True))
+    found = await call(handler, infer(*members, model="m.gradient", schemaless=True))
+    assert found.outputs[0].shape == (1, 2)
+    assert np.allclose(found.outputs[0].array, EXACT[Operation.GRADIENT])
+
+
+async def test_a_model_without_a_batch_dimension_is_called_for_each_point() -> None:
+    backend = Backend({"m": signature(spec("x", 2), gives=(spec("y", 1),))}, evaluated)
+    handler = bridge(TENSORS, TENSORS, backend, settings()).companion(Operation.GRADIENT)
+    found = await call(handler, infer(named("x", THETA), named("sens", [2.0]), model="m.gradient"))
+    assert np.allclose(found.outputs[0].array, EXACT[Operation.GRADIENT])
+    assert [each.inputs[0].shape for each in backend.calls] == [(2,)] * 4
+
+
+async def test_the_error_of_a_batch_of_points_is_told() -> None:
+    def compute(request: Request) -> Response:
+        raise refusal(Reason.MODEL_ERROR, "no convergence", retry_after=7)
+
+    with pytest.raises(GatewayError) as failed:
+        await call(bridge(POINTS, TENSORS, backend_of(TENSORS, compute), settings()), GRADIENT)
+    assert (failed.value.reason, failed.value.retry_after) == (Reason.MODEL_ERROR, 7)
+    assert failed.value.message == "gradient by finite differences: no convergence"
+
+
+@pytest.mark.parametrize(
+    ("gives", "reply"),
+    [(spec("slope", -1, 3), named("slope", np.ones((2, 3)))), (spec("output", 3), named("output", np.ones(3)))],
+)
+async def test_a_gradient_of_the_model_that_is_none_is_told(gives: TensorSpec, reply: Tensor) -> None:
+    base = signature(spec("x", -1, 3), gives=(spec("y", -1, 1),))
+    own = signature(spec("x", -1, 3), spec("sens", -1, 1), gives=(gives,))
+    backend = Backend({"m": base, "m.gradient": own}, lambda _: Response((reply,)))
+    vectors = vector("sens", 1.0), vector("vec", 1.0, 0.0, 0.0)
+    with pytest.raises(GatewayError) as failed:
+        await call(
+            bridge(POINTS, TENSORS, backend, settings()),
+            derivative(Operation.APPLY_HESSIAN, *vectors, theta=(1.0, 2.0, 3.0)),
+        )
+    assert failed.value.reason is Reason.INVALID_OUTPUT
+    assert failed.value.message == (
+        "apply_hessian by finite differences: the model gave no output 'output' with 2 rows of numbers"
+    )
 
 
 async def test_integers_have_no_derivatives() -> None:
@@ -277,11 +371,31 @@ async def test_a_model_that_lies_about_its_output_is_told() -> None:
     assert caught.value.reason is Reason.INVALID_OUTPUT
 
 
+@pytest.mark.parametrize("datatype", [FP64, INT64])
+async def test_an_estimated_companion_is_ready_as_its_model_is_if_it_has_floats(datatype: Datatype) -> None:
+    known = signature(spec("x", 2, datatype=datatype), gives=(spec("y", 1),))
+    backend = Backend({"m": known})
+    gradient = bridge(TENSORS, POINTS, backend, settings()).companion(Operation.GRADIENT)
+    ready = Request(Operation.MODEL_READY, "m.gradient")
+    assert await gradient(ready) is (datatype is FP64)
+    if datatype is FP64:
+        described = await describe(gradient, "m.gradient")
+        assert [each.name for each in described.inputs] == ["x", "out_wrt", "in_wrt", "sens"]
+    else:
+        with pytest.raises(GatewayError, match=r"^model 'm' does not claim gradient$"):
+            await describe(gradient, "m.gradient")
+    backend.ready = False
+    assert await gradient(ready) is False
+
+
 @pytest.mark.parametrize("operation", [Operation.MODEL_STATISTICS, Operation.LOAD])
 async def test_an_estimated_companion_has_no_statistics_and_is_not_loaded(operation: Operation) -> None:
     backend = backend_of(TENSORS)
     handler = bridge(TENSORS, TENSORS, backend, settings()).companion(Operation.GRADIENT)
-    with pytest.raises(GatewayError, match=r"'m\.gradient' is computed by finite differences; .* model 'm'") as caught:
-        await handler(Request(operation, "m.gradient"))
-    assert caught.value.status is Status.NOT_FOUND
+    for _ in range(2):  # the second time, it is known that the backend has no such model
+        with pytest.raises(
+            GatewayError, match=r"'m\.gradient' is computed by finite differences; .* model 'm'"
+        ) as caught:
+            await handler(Request(operation, "m.gradient"))
+        assert caught.value.status is Status.NOT_FOUND
     assert backend.calls == []

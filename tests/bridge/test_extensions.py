@@ -8,7 +8,7 @@ import pytest
 
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
-from gateway.core.errors import GatewayError, Reason, unsupported
+from gateway.core.errors import GatewayError, Reason, refusal, unsupported
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.requests import Answer, ControlRequest, Request
 from gateway.core.statistics import ModelStatistics, Statistics
@@ -77,6 +77,16 @@ async def test_settings_of_the_whole_server_name_no_model() -> None:
     assert [each.model for each in server.asked] == [""]
 
 
+async def test_a_derivative_model_is_asked_for_under_the_backends_name_too() -> None:
+    server = Server(lambda request: Statistics((ModelStatistics("backends.gradient", "1"),)))
+    gradient = renamed(server).companion(Operation.GRADIENT)
+    found = await gradient(Request(Operation.MODEL_STATISTICS, "clients.gradient"))
+    assert found == Statistics((ModelStatistics("clients.gradient", "1"),))
+    server = Server(lambda request: True)
+    assert await renamed(server).companion(Operation.GRADIENT)(ControlRequest(Operation.LOAD, "clients.gradient"))
+    assert [(each.operation, each.model) for each in server.asked] == [(Operation.LOAD, "backends.gradient")]
+
+
 async def test_a_backend_that_has_no_extensions_is_not_asked() -> None:
     server = Server(lambda request: True)
     with pytest.raises(GatewayError, match=r"model 'clients' has no load: .* backend 'lab'") as caught:
@@ -86,9 +96,28 @@ async def test_a_backend_that_has_no_extensions_is_not_asked() -> None:
 
 
 async def test_a_server_may_have_no_configuration_to_tell() -> None:
+    """Unless it tells the tensors either."""
+
     def answer(request: Request) -> Answer:
         raise unsupported("not here")
 
     with pytest.raises(GatewayError) as caught:
         await renamed(Server(answer))(Request(Operation.CONFIG, "clients"))
     assert caught.value.reason is Reason.UNSUPPORTED
+
+
+async def test_an_error_about_the_configuration_is_told() -> None:
+    def answer(request: Request) -> Answer:
+        raise refusal(Reason.NOT_READY, "starting")
+
+    with pytest.raises(GatewayError, match=r"^starting$"):
+        await renamed(Server(answer))(Request(Operation.CONFIG, "clients"))
+
+
+@pytest.mark.parametrize("settings", [{"config": 7}, {}])
+async def test_other_settings_of_a_load_go_as_they_are(settings: dict[str, Any]) -> None:
+    server = Server(lambda request: True)
+    await renamed(server)(ControlRequest(Operation.LOAD, "clients", settings=settings))
+    [asked] = server.asked
+    assert isinstance(asked, ControlRequest)
+    assert (asked.model, asked.settings) == ("backends", settings)

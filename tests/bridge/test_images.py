@@ -26,6 +26,7 @@ from gateway.core.requests import Request, Response
 from gateway.core.tensors import Tensor
 from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
 from tests.limits import examples
+from tests.records import made
 from tests.traced import traced
 
 Array = np.ndarray[Any, Any]
@@ -303,6 +304,23 @@ async def test_clients_send_and_get_files_and_the_backend_pixels() -> None:
     assert (y.name, y.datatype, y.shape, y.content_type) == ("y", BYTES, (2,), "image")
     assert np.array_equal(decoded(decoder(), *bytes_elements.unpack(y.data))[1], 255 - PIXELS)
     assert score.array.tolist() == [[1], [2]]
+
+
+async def test_a_trace_has_the_time_that_files_take() -> None:
+    backend, record = Backend({"m": MODEL}, negative), made()
+    record.events = []
+    await call(bridge(TENSORS, TENSORS, backend, ROUTE), infer(files(GOOD), named("n", [[1]], FP32), record=record))
+    assert [each.name for each in record.events] == ["fit", "fit reply"]
+    assert backend.calls[0].inputs[0].array[0].tolist() == PIXELS.tolist()
+
+
+async def test_members_of_a_json_object_are_files_too() -> None:
+    one = signature(spec("x", -1, 2, 3, 3, datatype=UINT8), gives=(spec("n", -1, 1, datatype=FP32),))
+    backend = Backend({"m": one}, lambda asked: Response((named("n", [[1]], FP32),)))
+    route = bridge(TENSORS, TENSORS, backend, RouteSettings(images=Images((ImageInput("x"),))))
+    member = replace(files(GOOD), shape=(1, 1), untyped=True)
+    await call(route, infer(member, schemaless=True))
+    assert backend.calls[0].inputs[0].array[0].tolist() == PIXELS.tolist()
 
 
 async def test_metadata_tells_clients_of_files() -> None:

@@ -1,5 +1,6 @@
 """Requests and responses that are members of one JSON object: the signature tells what they are."""
 
+import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, GatewayError, Reason, Status
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
 from gateway.core.frozen import replace
+from gateway.core.messages import JSON_HEADERS, Headers, Message
 from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, RequestedOutput, Response
@@ -17,6 +19,7 @@ from gateway.core.tensors import Tensor, tensor
 from tests.bridge.configured import TELLS_CONFIGS, Configured
 from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, infer, named, signature, spec
 from tests.bridge.values import FP32, INT32, shown
+from tests.wires import Wires, replying
 
 BYTES, BOOL = Datatype.BYTES, Datatype.BOOL
 
@@ -39,6 +42,57 @@ async def given(request: Request, model: Signature, **settings: Any) -> Request:
     await bridge(TENSORS, TENSORS, backend, RouteSettings(**settings)).__call__(request)
     [asked] = backend.calls
     return asked
+
+
+GENERATE = """
+listeners: [{name: http, bind: "127.0.0.1:1", protocols: [v2-rest]}]
+backends: {lab: {protocol: v2-rest, endpoints: ["lab:1"], flavor: FLAVOR}}
+routes: [{match: {model: "*"}, backend: lab}]
+"""
+TEXTS: dict[str, Any] = {
+    "": {"name": "server", "version": "2", "extensions": []},
+    "/models/m": {
+        "name": "m", "versions": ["1"], "platform": "",
+        "inputs": [{"name": "text", "datatype": "BYTES", "shape": [-1]}],
+        "outputs": [{"name": "reply", "datatype": "BYTES", "shape": [-1]}],
+    },
+    "/models/m/infer": {
+        "model_name": "m", "outputs": [{"name": "reply", "datatype": "BYTES", "shape": [1], "data": ["hello"]}]
+    },
+}  # fmt: skip
+
+
+async def plain_server(message: Message) -> Message:
+    body = json.dumps(TEXTS[message.path.removeprefix("/v2")]).encode()
+    return Message(headers=Headers(((b"content-type", b"application/json"),)), parts=(body,), status=200)
+
+
+@pytest.mark.parametrize("path", ["generate", "generate_stream"])
+async def test_members_reach_a_server_that_takes_tensors_alone(path: str) -> None:
+    """The request is relayed until its server turns out not to have the path."""
+    gateway = Wires(GENERATE.replace("FLAVOR", "plain"), lab=plain_server)
+    for _ in range(2):
+        if path == "generate":
+            reply = await gateway.post("v2-rest", "/v2/models/m/generate", b'{"text": "hi"}')
+            found = [bytes(reply.body)]
+        else:
+            message = Message("POST", "/v2/models/m/generate_stream", JSON_HEADERS, (b'{"text": "hi"}',))
+            found = [bytes(each.body) for each in await gateway.stream("v2-rest", message)]
+        assert [each for each in found if each] == [b'{"model_name":"m","reply":"hello"}']
+    calls = [each for each in gateway.sent["lab"] if each.method == "POST"]
+    assert [each.path for each in calls] == ["/v2/models/m/infer"] * 2
+    text = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["hi"]}
+    assert [json.loads(bytes(each.body))["inputs"] for each in calls] == [[text]] * 2
+
+
+async def test_a_relayed_call_of_a_model_that_streams_is_told_how_it_becomes_one_response() -> None:
+    told = b'{"error": "does not support decoupled models"}'
+    gateway = Wires(GENERATE.replace("FLAVOR", "triton"), lab=replying(told, status=501))
+    reply = await gateway.post("v2-rest", "/v2/models/m/infer", b'{"inputs": []}')
+    assert json.loads(bytes(reply.body)) == {
+        "error": "does not support decoupled models; for a model that streams, "
+        "`translate: {stream: last}` or `{stream: collect}` on the route gives one response"
+    }
 
 
 @pytest.mark.parametrize(
@@ -107,6 +161,14 @@ async def test_without_a_signature_nobody_can_tell() -> None:
 async def test_the_routes_signature_is_enough() -> None:
     own = takes(spec("x", -1, datatype=INT32))
     assert shown((await given(generate(x=1), Signature(), signature=own)).inputs) == [("x", "INT32", [1])]
+
+
+async def test_a_route_that_declares_all_tensors_needs_no_metadata() -> None:
+    backend = Backend({"m": refusal(Reason.NOT_READY, "starting")}, lambda request: Response((named("y", [1.0]),)))
+    settings = RouteSettings(signature=takes(spec("x", -1, datatype=INT32)))
+    await bridge(TENSORS, TENSORS, backend, settings)(generate(x=1, temperature=0.5))
+    [asked] = backend.calls
+    assert (shown(asked.inputs), asked.parameters) == ([("x", "INT32", [1])], {"temperature": 0.5})
 
 
 async def test_the_routes_names_are_the_clients() -> None:

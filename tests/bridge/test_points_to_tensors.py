@@ -10,14 +10,23 @@ from hypothesis import strategies as st
 
 from gateway.bridge.settings import Cast, Renames, Renaming, RouteSettings
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input, not_found, unsupported
+from gateway.core.errors import (
+    DecodeError,
+    GatewayError,
+    Reason,
+    Status,
+    invalid_input,
+    not_found,
+    refusal,
+    unsupported,
+)
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import Shape, Tensor
 from tests.bridge.configured import TELLS_CONFIGS, Configured
-from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
+from tests.bridge.fakes import COUNTERS, POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
 from tests.bridge.values import FP32, FP64, INT32, INT64, point, shown
 
 GRADIENT, BYTES = Operation.GRADIENT, Datatype.BYTES
@@ -218,6 +227,56 @@ async def test_a_companion_that_the_server_does_not_describe_is_not_called(told:
         await bridge(POINTS, TENSORS, backend)(gradient(point(1.0, 2.0), *extras()))
     assert refused.value.status is Status.UNIMPLEMENTED
     assert backend.calls == []
+
+
+async def test_a_companion_that_is_described_but_not_there_is_unsupported() -> None:
+    def compute(request: Request) -> Response:
+        raise not_found(f"no model {request.model}")
+
+    slope = signature(spec("x", -1, 2), spec("sens", -1, 1), gives=(spec("output", -1, 2),))
+    made = bridge(POINTS, TENSORS, Backend({"m": MODEL, "m.gradient": slope}, compute))
+    with pytest.raises(GatewayError) as failed:
+        await made(gradient(point(1.0, 2.0), *extras()))
+    assert failed.value.message == "gradient is not supported by model 'm': no model m.gradient"
+    assert failed.value.status is Status.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("told", [not_found("no m"), refusal(Reason.NOT_READY, "starting")])
+async def test_a_companion_may_have_no_model_beside_it(told: GatewayError) -> None:
+    slope = signature(spec("x", -1, 2), spec("sens", -1, 1), gives=(spec("output", -1, 2),))
+    backend = Backend({"m": told, "m.gradient": slope}, lambda _: Response((named("output", [[3.0, 4.0]]),)))
+    made = bridge(POINTS, TENSORS, backend)
+    if told.status is Status.NOT_FOUND:
+        response = await call(made, gradient(point(1.0, 2.0), *extras()))
+        assert shown(response.outputs) == [("output", "FP64", [3.0, 4.0])]
+    else:
+        with pytest.raises(GatewayError, match=r"^starting$"):
+            await made(gradient(point(1.0, 2.0), *extras()))
+
+
+@pytest.mark.parametrize(
+    ("client", "known"), [(POINTS, refusal(Reason.NOT_READY, "starting")), (POINTS, MODEL), (TENSORS, MODEL)]
+)
+async def test_a_flaw_is_told_unless_the_model_is_not_there(client: Protocol, known: Any) -> None:
+    backend = Backend({"m": known})
+    with pytest.raises(DecodeError, match=r"^'input' is no list of lists$"):
+        await bridge(client, TENSORS, backend)(infer(flaw="'input' is no list of lists"))
+
+
+async def test_a_companion_that_cannot_be_described_now_may_be_there() -> None:
+    backend = Backend({"m": MODEL, "m.gradient": refusal(Reason.NOT_READY, "starting")})
+    with pytest.raises(GatewayError, match=r"^starting$"):
+        await bridge(POINTS, TENSORS, backend)(gradient(point(1.0, 2.0), *extras()))
+
+
+async def test_an_index_of_all_rows_is_one_index() -> None:
+    slope = signature(
+        spec("x", -1, 2), spec("in_wrt", 1, datatype=INT64), spec("sens", -1, 1), gives=(spec("output", -1, 2),)
+    )
+    backend = Backend({"m": MODEL, "m.gradient": slope})
+    rows = named("x", np.ones((2, 2))), named("in_wrt", [[0], [1]], INT64), named("sens", np.ones((2, 1)))
+    with pytest.raises(DecodeError, match=r"^index 'in_wrt' has 2 elements, expected 1, for all rows$"):
+        await bridge(COUNTERS, TENSORS, backend)(gradient(*rows))
 
 
 async def test_the_route_may_name_the_companion() -> None:

@@ -1,17 +1,19 @@
 """Requested outputs: a client gets exactly those that it asked for, whatever its backend makes of the list."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 import pytest
 
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, RequestedOutput, Response
-from gateway.core.tensors import Tensor
+from gateway.core.tensors import Shape, Tensor
 from tests.bridge.fakes import TENSORS, Backend, bridge, call, infer, named, signature, spec
 
 X = named("x", [[1.0]])
@@ -75,6 +77,21 @@ async def test_an_output_that_is_missing_is_the_backends_fault_and_named(
     with pytest.raises(GatewayError, match="backend 'lab': output 'o' is missing; the reply has 'z'") as refused:
         await ask(giving(SECOND, settings=settings), asking("o"))
     assert refused.value.reason is Reason.INVALID_OUTPUT
+
+
+@pytest.mark.parametrize(
+    ("x", "classes", "shape"), [([1.0], (1, 2), (2,)), ([[1.0]], (1, 2), (1, 2)), ([1.0], (2, 1), None)]
+)
+async def test_an_output_that_is_asked_for_as_classes_is_texts(x: Any, classes: Shape, shape: Shape | None) -> None:
+    """V2's classification extension: a model of numbers answers with texts."""
+    texts = named("o", np.array([b"0.9:1", b"0.1:0"], object).reshape(classes), Datatype.BYTES)
+    request = infer(named("x", x), outputs=(RequestedOutput("o", {"classification": 2}),))
+    if shape is None:
+        with pytest.raises(GatewayError, match="backend 'lab': output 'o' has 2 rows for the one that was sent"):
+            await call(giving(texts, settings=RENAMED), request)
+        return
+    [output] = (await call(giving(texts, settings=RENAMED), request)).outputs
+    assert (output.name, output.shape, output.array.reshape(-1).tolist()) == ("o", shape, [b"0.9:1", b"0.1:0"])
 
 
 async def test_the_same_of_a_derivative_that_is_a_companion_model() -> None:

@@ -8,15 +8,17 @@ import pytest
 from gateway.bridge.rows import each
 from gateway.bridge.settings import RouteSettings
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.frozen import replace
 from gateway.core.models import Signature
 from gateway.core.protocol import Models, Protocol, Rows, Traits, Wire
+from gateway.core.record import CAST_ROUNDED
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor, tensor
 from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, infer, named, signature, spec
 from tests.bridge.traits import adapted
 from tests.bridge.values import FP32, FP64, INT64, point, shown
+from tests.records import made
 
 
 def loose(name: str, rows: Rows) -> Protocol:
@@ -254,6 +256,39 @@ async def test_the_error_of_a_row_says_whether_any_row_may_have_run(
     with pytest.raises(TransportError, match=f"row {failing}: down") as failed:
         await each(range(4), call, 1)
     assert failed.value.sent is may_have_run
+
+
+async def test_a_first_row_that_is_refused_proves_that_none_has_run() -> None:
+    async def call(row: int) -> int:
+        raise refusal(Reason.OVERLOADED, "busy", retry_after=3)
+
+    with pytest.raises(GatewayError) as failed:
+        await each(range(4), call, 1)
+    assert not isinstance(failed.value, TransportError)  # which a policy would have to ask whether it was sent
+    assert (failed.value.message, failed.value.retry_after) == ("row 0: busy", 3)
+
+
+async def test_rounding_in_single_rows_is_a_loss() -> None:
+    declared = signature(spec("x", 2), gives=(spec("y", 2, datatype=INT64),))
+    backend = Backend({}, lambda request: Response((rows(1.5, 2),)))
+    route, record = bridge(EXAMPLES, SINGLE, backend, RouteSettings(signature=declared, cast="round")), made()
+    response = await call(route, infer(rows([1, 2], [3, 4]), record=record))
+    assert shown(response.outputs) == [("y", "INT64", [[2, 2], [2, 2]])]
+    assert set(record.losses) == {CAST_ROUNDED}
+
+
+async def test_a_call_without_inputs_is_one_call() -> None:
+    backend = Backend({}, lambda request: Response((rows(1),)))
+    response = await call(bridge(TENSORS, SINGLE, backend), infer())
+    assert [each.inputs for each in backend.calls] == [()]
+    assert response.outputs[0].array.tolist() == [1]
+
+
+async def test_texts_that_are_no_rows_of_numbers_are_texts() -> None:
+    texts = replace(named("x", [b'["a"]', b"[3]"], BYTES), content_type="json", untyped=True)
+    backend = Backend({"m": signature(spec("x", -1, 2), gives=(spec("y", -1, 1),))})
+    with pytest.raises(DecodeError, match=r"^input 'x' is BYTES, expected FP64$"):
+        await call(bridge(TENSORS, TENSORS, backend, RouteSettings(cast="round")), infer(texts))
 
 
 @pytest.mark.parametrize("shape", [(2,), (-1, 2)], ids=str)

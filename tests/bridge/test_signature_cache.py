@@ -8,7 +8,7 @@ import pytest
 from gateway.bridge.derivatives import companion_signature
 from gateway.bridge.shapes import as_batches
 from gateway.bridge.signature_cache import LONGEST_CONFIG, MOST_KEPT, SECONDS_KEPT, SignatureCache
-from gateway.core.errors import GatewayError, not_found
+from gateway.core.errors import GatewayError, Reason, not_found, refusal
 from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Traits, Wire
@@ -243,6 +243,29 @@ async def test_a_long_config_is_told_to_the_backend_and_not_held_on_to(
     assert signatures.kept(("m", "", config)) is MODEL
     assert signatures.kept(("m", "", config.replace("mesh", "time"))) is None
     assert getrefcount(config) == uses
+
+
+async def test_a_signature_that_cannot_be_confirmed_stands(
+    signatures: SignatureCache, backend: Backend, clock: Clock
+) -> None:
+    await fetch(signatures, backend)
+    clock.now += 2
+    confirming = asyncio.ensure_future(signatures.confirm(KEY))
+    await settle()
+    backend.answers[-1].set_exception(refusal(Reason.NOT_READY, "starting"))
+    assert await confirming is False
+    assert signatures.kept(KEY) is MODEL
+
+
+async def test_an_answer_about_streams_is_not_kept_without_its_signature(backend: Backend, clock: Clock) -> None:
+    signatures = SignatureCache(backend, TELLS_CONFIGS.traits, clock)
+    await fetch(signatures, backend)
+    about_streams = asyncio.ensure_future(signatures.streams_only(KEY))
+    await settle()
+    signatures.drop("m")
+    backend.answers[-1].set_result({"model_transaction_policy": {"decoupled": True}})  # type: ignore[arg-type]
+    assert await about_streams
+    assert signatures.kept(KEY) is None
 
 
 async def test_a_newer_signature_survives_the_answer_about_streams(backend: Backend, clock: Clock) -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
-from gateway.core.errors import GatewayError, Status, unsupported
+from gateway.core.errors import DecodeError, GatewayError, Status, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol
-from gateway.core.requests import Request, Response
+from gateway.core.requests import MissingNumbers, Request, Response
 from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, infer, named, signature, spec
 from tests.bridge.values import FP32, point, shown
 
@@ -101,6 +101,19 @@ async def test_a_client_of_one_response_is_told_how_a_stream_becomes_one() -> No
     through, _ = streaming(unary=unsupported("it streams"))
     with pytest.raises(GatewayError, match=r"it streams; .* `translate: \{stream: last\}` or `\{stream: collect\}`"):
         await call(through, infer(X))
+
+
+@pytest.mark.parametrize("nan", ["refuse", "null"])
+async def test_null_among_the_numbers_of_a_request_for_a_stream(nan: Any) -> None:
+    through, asked = streaming(y(1.0), **({} if nan == "refuse" else {"nan": nan}))
+    request = infer(named("x", [[1.0, np.nan]]), flaw=MissingNumbers("input 'x': null is no number"))
+    if nan == "null":
+        assert len(await all_of(through, request)) == 1
+        assert [(each.flaw, np.isnan(each.inputs[0].array).tolist()) for each in asked] == [("", [[False, True]])]
+    else:
+        with pytest.raises(DecodeError, match=r"^input 'x': null is no number$"):
+            await all_of(through, request)
+        assert asked == []
 
 
 async def test_what_is_unsupported_for_another_reason_is_told_as_it_is() -> None:

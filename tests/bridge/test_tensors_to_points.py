@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input, refusal
 from gateway.core.frozen import replace
 from gateway.core.models import Signature
 from gateway.core.operations import Operation
-from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.requests import MissingNumbers, Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor
 from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
 from tests.bridge.values import FP64, INT32, INT64, point, shown
@@ -296,6 +296,19 @@ async def test_a_companion_is_the_derivative_with_indices_for_all_rows_or_each(
     assert [tensor.shape for tensor in backend.calls[0].inputs] == [(2,), (1,), (1,), (3,)]
 
 
+@pytest.mark.parametrize("is_declared", [False, True])
+async def test_a_server_that_claims_nothing_now_is_asked_if_the_route_declares_the_tensors(is_declared: bool) -> None:
+    backend = Backend({"m": refusal(Reason.NOT_READY, "starting")}, slope)
+    own = signature(spec("theta", -1, 2), gives=(spec("y", -1, 3),))
+    through = companion(backend, settings=RouteSettings(signature=own if is_declared else None))
+    sent = infer(named("theta", [1.0, 2.0]), named("sens", [1.0, 1.0, 1.0]), model="m.gradient")
+    if is_declared:
+        assert shown((await call(through, sent)).outputs) == [("output", "FP64", [1.0, 2.0])]
+    else:
+        with pytest.raises(GatewayError, match=r"^starting$"):
+            await call(through, sent)
+
+
 async def test_a_lone_point_has_a_lone_derivative() -> None:
     backend = Backend({"m": MODEL}, slope)
     sent = (named("input0", [1.0, 2.0]), named("sens", [1.0, 1.0, 1.0]))
@@ -357,6 +370,20 @@ async def test_a_companion_is_ready_if_the_model_claims_it_and_is() -> None:
     assert await companion(backend)(Request(Operation.MODEL_READY, "m.gradient")) is False
 
 
+@pytest.mark.parametrize("nan", ["refuse", "null"])
+async def test_null_among_the_numbers_for_a_companion(nan: Any) -> None:
+    backend = Backend({"m": MODEL}, slope)
+    through = companion(backend, settings=RouteSettings(**({} if nan == "refuse" else {"nan": nan})))
+    sent = named("input0", [1.0, np.nan]), named("sens", [1.0, 1.0, 1.0])
+    request = infer(*sent, model="m.gradient", flaw=MissingNumbers("input 'input0': null is no number"))
+    if nan == "null":
+        assert np.isnan((await call(through, request)).outputs[0].array).tolist() == [False, True]
+    else:
+        with pytest.raises(DecodeError, match=r"^input 'input0': null is no number$"):
+            await call(through, request)
+        assert backend.calls == []
+
+
 async def test_a_derivative_has_no_derivative() -> None:
     with pytest.raises(GatewayError, match=r"not supported by 'm\.gradient', which is a derivative"):
         await companion(Backend({"m": MODEL}))(Request(Operation.APPLY_JACOBIAN, "m.gradient"))
@@ -400,6 +427,18 @@ async def test_the_config_of_a_model_is_written_and_that_of_none_is_not_found() 
         "max_batch_size": 4096,
         "input": [{"name": "input0", "data_type": "TYPE_FP64", "dims": [2]}],
         "output": [{"name": "output0", "data_type": "TYPE_FP64", "dims": [3]}],
+        "parameters": {"gateway_from_metadata": {"string_value": "true"}},
+    }
+    assert await companion(backend)(Request(Operation.CONFIG, "m.gradient")) == {
+        "name": "m.gradient",
+        "max_batch_size": 4096,
+        "input": [
+            {"name": "input0", "data_type": "TYPE_FP64", "dims": [2]},
+            {"name": "out_wrt", "data_type": "TYPE_INT64", "dims": [1]},
+            {"name": "in_wrt", "data_type": "TYPE_INT64", "dims": [1]},
+            {"name": "sens", "data_type": "TYPE_FP64", "dims": [3]},
+        ],
+        "output": [{"name": "output", "data_type": "TYPE_FP64", "dims": [2]}],
         "parameters": {"gateway_from_metadata": {"string_value": "true"}},
     }
     backend.ready = False

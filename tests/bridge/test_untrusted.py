@@ -6,7 +6,16 @@ import pytest
 
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
+from gateway.core.errors import (
+    DecodeError,
+    GatewayError,
+    Reason,
+    Status,
+    invalid_output,
+    not_found,
+    refusal,
+    unsupported,
+)
 from gateway.core.frozen import replace
 from gateway.core.models import ModelEntry, Signature
 from gateway.core.operations import Operation
@@ -124,6 +133,9 @@ async def test_clients_that_tell_unknown_models_from_those_that_are_not_ready_ar
     silent = Backend({"m": unsupported("no metadata here")})
     silent.ready = False
     assert await bridge(TELLS_UNKNOWN, UNNAMED, silent)(READY) is False
+    silent = Backend({"m": refusal(Reason.NOT_READY, "starting")})
+    silent.ready = False
+    assert await bridge(TELLS_UNKNOWN, TENSORS, silent)(READY) is False
 
 
 @pytest.mark.parametrize(("version", "ready"), [("", True), ("1", True), ("2", True), ("3", False)])
@@ -181,6 +193,15 @@ async def test_that_a_server_answers_for_any_name_is_no_evidence_of_a_companion(
     with pytest.raises(GatewayError, match="gradient is not supported by model 'm'"):
         await gradient(replace(METADATA, model="m.gradient"))
     assert await gradient(Request(Operation.MODEL_READY, "m.gradient")) is False
+    assert backend.calls == []
+
+
+async def test_an_outage_is_no_answer_about_a_companion() -> None:
+    backend = Backend({"m": TOLD, "m.gradient": refusal(Reason.NOT_READY, "starting")})
+    with pytest.raises(GatewayError, match=r"^starting$"):
+        await bridge(UNNAMED, UNNAMED, backend).companion(Operation.GRADIENT)(
+            infer(named("x", [1]), named("sens", [1]), model="m.gradient")
+        )
     assert backend.calls == []
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gateway.core.errors import GatewayError, Reason, Status, refusal
-from gateway.core.messages import Headers
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.principal import Principal
 from gateway.core.queue_wait import LATER, begin_wait, queue_wait
@@ -17,6 +17,7 @@ from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import tensor
 from gateway.policies.cache import LARGE, Settings, state, wrap, wrap_stream
 from gateway.policies.context import MessageReach, PolicyContext
+from gateway.protocols.tensorflow_serving.inference import ExampleMessage
 from tests.clock import Clock
 from tests.limits import settle
 
@@ -207,6 +208,24 @@ async def test_an_error_goes_to_all_and_is_not_kept(reason: Reason) -> None:
     assert len(model.calls) == 2
 
 
+async def test_a_call_that_is_cancelled_from_outside_ends_all_that_wait() -> None:
+    """As at the end of the gateway."""
+    model = Model(holds=True)
+    tasks = [await model.begin(infer(1)) for _ in range(2)]
+    [flight] = model.cache._flights.values()
+    flight.task.cancel()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(each) for each in found] == [asyncio.CancelledError] * 2
+
+
+async def test_an_answer_without_tensors_is_shared_and_not_kept() -> None:
+    model = Model(holds=True)
+    tasks = [await model.begin(infer(1)) for _ in range(2)]
+    model.calls[0][1].set_result(True)
+    assert await asyncio.gather(*tasks) == [True, True]
+    assert (len(model.calls), model.cache.status()["answers"]) == (1, 0)
+
+
 async def test_when_the_deadline_of_the_first_is_over_the_next_one_leads() -> None:
     model = Model(holds=True)
     now = asyncio.get_running_loop().time()
@@ -266,6 +285,14 @@ async def test_headers_that_servers_get_tell_requests_apart() -> None:
     for tenant in (b"a", b"b", b"a"):
         await model.handler(infer(1, headers=Headers([(b"x-tenant", tenant), (b"x-other", b"%d" % len(model.calls))])))
     assert len(model.calls) == 2
+
+
+@pytest.mark.parametrize(("protocol", "calls"), [("tfs-grpc", 3), ("v2-rest", 1)])
+async def test_what_a_message_tells_servers_beside_its_tensors_tells_requests_apart(protocol: str, calls: int) -> None:
+    model = Model(reach=MessageReach(forms=frozenset({"tfs-grpc"})))
+    for origin in (None, Message(), ExampleMessage(called="classify"), ExampleMessage(called="regress"), Message()):
+        await model.handler(infer(1, protocol=protocol, origin=origin))
+    assert len(model.calls) == calls
 
 
 @pytest.mark.parametrize(("unfitted", "calls"), [(False, 1), (True, 2)])

@@ -195,6 +195,24 @@ async def test_streams_count_too(clock: Clock) -> None:
     assert await anext(trial) is ANSWER
     assert await reason_of(call(INFER)) is None  # the first response ended the trial
     await trial.aclose()
+    clock.now = 20
+    assert await read() is Reason.UNREACHABLE
+
+    async def whole(request: Request) -> AsyncGenerator[Response, None]:
+        yield ANSWER
+
+    await drained(wrap_stream(whole, settings)(INFER))  # failures count only if they follow each other
+    assert [await read() for _ in range(3)] == [Reason.UNREACHABLE] * 2 + [Reason.CIRCUIT_OPEN]
+
+
+async def test_an_error_of_the_gateway_itself_does_not_count(clock: Clock) -> None:
+    async def broken(request: Request) -> Answer:
+        raise ZeroDivisionError
+
+    handler = wrap(broken, Settings(failures=1))
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            await handler(INFER)
 
 
 async def drained(responses: AsyncGenerator[Response, None]) -> None:

@@ -93,6 +93,13 @@ async def test_streams_count_while_they_run_together_with_calls() -> None:
     assert await anext(responses) is ANSWER
     await responses.aclose()
 
+    async def two(request: Request) -> AsyncGenerator[Response, None]:
+        yield ANSWER
+        yield ANSWER
+
+    for _ in range(2):  # the first one has given its place back
+        assert [each async for each in wrap_stream(two, settings)(INFER)] == [ANSWER, ANSWER]
+
 
 async def test_other_operations_are_not_counted() -> None:
     held = Held()
@@ -152,8 +159,15 @@ def test_invalid_settings_are_refused(settings: dict[str, object], text: str) ->
         Settings.model_validate(settings)
 
 
-@pytest.mark.parametrize("ended_by", ["timeout", "client", "error"])
-async def test_an_adaptive_limit_shrinks_if_calls_are_given_up(ended_by: str, clock: Clock) -> None:
+@pytest.mark.parametrize(
+    ("ended_by", "after", "expected"),
+    [("timeout", 60.0, 4), ("client", 60.0, 4), ("error", 60.0, 20), ("client", 0.9, 20)],
+)
+@pytest.mark.parametrize("streams", [False, True])
+async def test_an_adaptive_limit_shrinks_if_calls_are_given_up(
+    ended_by: str, after: float, expected: int, streams: bool, clock: Clock
+) -> None:
+    """After more than their usual duration."""
     settings = Settings(adaptive="gradient")
     seconds, error = 1.0, None
 
@@ -163,14 +177,19 @@ async def test_an_adaptive_limit_shrinks_if_calls_are_given_up(ended_by: str, cl
             raise error
         return ANSWER
 
-    handler = wrap(call, settings)
+    async def stream(request: Request) -> AsyncGenerator[Response, None]:
+        await call(request)
+        yield ANSWER
+
+    whole = wrap(call, settings)
+    handler = (lambda request: anext(wrap_stream(stream, settings)(request))) if streams else whole
     for _ in range(10):
-        await handler(INFER)
-    seconds = 60.0
+        await whole(INFER)
+    seconds = after
     reasons = {"timeout": refusal(Reason.TIMEOUT, "late"), "error": refusal(Reason.MODEL_ERROR, "broken")}
     error = reasons.get(ended_by, asyncio.CancelledError())
     for _ in range(800):
         with pytest.raises(type(error)):
             await handler(INFER)
     limit = concurrency_limit.state(settings).status()["limit"]
-    assert limit == (20 if ended_by == "error" else 4)
+    assert limit == expected

@@ -19,7 +19,7 @@ from gateway.core.operations import Operation
 from gateway.core.principal import Principal
 from gateway.core.protocol import Rows
 from gateway.core.queue_wait import LATER, QueueWait, begin_wait, note_wait, queue_wait
-from gateway.core.requests import Answer, Request, RequestedOutput, Response
+from gateway.core.requests import Answer, Request, RequestedOutput, Response, Tries
 from gateway.core.tensors import Tensor, tensor
 from gateway.core.transport import Handler
 from gateway.policies import gather, joining
@@ -97,7 +97,13 @@ class Place:
     """`gather` before a Model that it knows. `most` is the model's max_batch_size; None: its server tells none."""
 
     def __init__(
-        self, model: Handler, *, safe: bool = True, signature: Signature = BATCHES, most: int | None = 1000, **keys: Any
+        self,
+        model: Handler,
+        *,
+        safe: bool = True,
+        signature: Signature | GatewayError = BATCHES,
+        most: int | None = 1000,
+        **keys: Any,
     ) -> None:
         self.clock = Clock()
         self.context = PolicyContext("backend 'b'", safe=safe, clock=self.clock)
@@ -105,6 +111,8 @@ class Place:
 
         async def tells(model: str, version: str) -> Signature:
             self.asked += 1
+            if isinstance(signature, GatewayError):
+                raise signature
             return signature
 
         async def tells_config(request: Request) -> Answer:
@@ -222,6 +230,8 @@ async def test_only_requests_of_one_kind_are_joined() -> None:
         point(1, parameters={"sequence_id": 7}),
         replace(point(1), operation=Operation.EXPLAIN),
         replace(point(1), inputs=()),
+        replace(point(1), tries=Tries(avoided=frozenset({"10.0.0.1:1"}))),
+        replace(point(1), tries=Tries(elsewhere=True)),
         replace(point(1), inputs=(tensor("x", np.array(1.0)),)),
         replace(point(1), inputs=(tensor("x", np.ones((2, 2))), tensor("y", np.ones((1, 2))))),
         replace(point(1), inputs=(tensor("x", np.ones((2, 2))), tensor("in_wrt", np.array([[0], [1]])))),
@@ -291,6 +301,23 @@ async def test_rows_of_a_protocol_whose_points_are_single_are_joined() -> None:
     calls = await sent(place, point(1), point(2), point(3))
     assert len(model.calls) == 1
     await model.answers(calls)
+
+
+async def test_the_rows_of_a_named_model_without_metadata_are_joined() -> None:
+    model, place = await known(signature=refusal(Reason.UNSUPPORTED, "no metadata"), models=["m"])
+    calls = await sent(place, point(1), point(2), point(3))
+    assert [numbers(each) for each in await model.answers(calls)] == [[2], [4], [6]]
+    assert model.rows == [1, 2]
+
+
+async def test_of_many_models_a_bounded_number_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gather, "MOST_KNOWN", 1)
+    model, place = await known()
+    model.open.set()
+    for name, asked in (("m", 1), ("other", 2), ("m", 3), ("m", 3)):
+        await place.handler(replace(point(1), model=name))
+        await settle()
+        assert place.asked == asked
 
 
 async def test_the_batch_size_that_the_server_tells_bounds_the_batch() -> None:
@@ -443,6 +470,58 @@ async def test_without_safe_such_a_response_is_an_error_for_all(compute: Callabl
     assert model.rows == [1, 2]
 
 
+Y, Z = tensor("y", np.ones((2, 1))), tensor("z", np.ones((2, 1)))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "wanted", "told"),
+    [
+        ((), (), "no outputs"),
+        ((Y,), ("z",), "no output 'z'"),
+        ((replace(Y, name=""),), ("y", "z"), "1 outputs, expected 2"),
+        ((Y, replace(Z, shape=(1, 2))), (), "output 'z' of shape [1, 2], expected a first dimension of 2"),
+        (
+            (Tensor("t", Datatype.BYTES, (2, 1), b"\1\0\0\0a\2"),), (),
+            "output 't': BYTES element 1 reaches past the end of the data",
+        ),
+    ],
+)  # fmt: skip
+def test_why_a_response_cannot_be_split(outputs: tuple[Tensor, ...], wanted: tuple[str, ...], told: str) -> None:
+    with pytest.raises(joining.NotSplittableError) as failed:
+        joining.split(Response(outputs), [1, 1], wanted)
+    assert str(failed.value) == told
+
+
+async def test_an_answer_that_is_no_response_to_a_batch_fails_it_for_all() -> None:
+    def compute(request: Request) -> Response:
+        return doubled(request) if request.inputs[0].shape[0] == 1 else True  # type: ignore[return-value]
+
+    model, place = await known(compute)
+    _, *found = await model.outcomes(await sent(place, point(1), point(2), point(3)))
+    assert list(map(repr, found)) == ["TypeError('the response to a batch is bool, expected a Response')"] * 2
+
+
+async def test_who_leaves_while_its_request_is_sent_by_itself_ends_that_call() -> None:
+    def compute(request: Request) -> Response:
+        if request.inputs[0].shape[0] > 1:
+            model.open.clear()  # the requests are now sent one by one, and wait
+            raise refusal(Reason.INVALID_INPUT, "one row at a time")
+        return doubled(request)
+
+    model, place = await known(compute)
+    calls = await sent(place, point(1), point(2), point(3))
+    model.open.set()
+    await settle()
+    assert (model.rows, model.ended) == ([1, 2, 1, 1], 2)
+    calls[1].cancel()
+    await settle()
+    assert model.ended == 3
+    _, left, other = await model.outcomes(calls)
+    assert isinstance(left, asyncio.CancelledError)
+    assert isinstance(other, Response)
+    assert numbers(other) == [6]
+
+
 @pytest.mark.parametrize("compute", [scalar, unequal])
 async def test_outputs_that_nobody_asked_for_do_no_harm(compute: Callable[[Request], Response]) -> None:
     model, place = await known(compute)
@@ -487,13 +566,13 @@ async def test_without_safe_all_get_the_error_and_the_model_no_batch_for_a_while
     assert model.rows[5:] == [1, 2]
 
 
-async def failures(error: GatewayError, *requests: Request) -> list[GatewayError]:
+async def failures(error: GatewayError, *requests: Request, endpoint: str = "10.0.0.9:1") -> list[GatewayError]:
     """The errors of a batch of `requests` to an unsafe server that answers batches with `error`."""
 
     def fails(request: Request) -> Response:
         if request.inputs[0].shape[0] == 1:
             return doubled(request)
-        error.endpoint = "10.0.0.9:1"
+        error.endpoint = endpoint
         raise error
 
     model, place = await known(fails, safe=False, by="none")
@@ -529,6 +608,12 @@ async def test_all_principals_see_why_a_server_cannot_be_reached(reason: Reason)
     error = TransportError(reason.status, reason, "it is away", sent=True)
     found = await failures(error, *(point(2, principal=Principal(name)) for name in "ab"))
     assert all(each.message.startswith("it is away (a batch") for each in found)
+
+
+async def test_all_principals_see_what_the_gateway_says_of_their_batch() -> None:
+    error = refusal(Reason.OVERLOADED, "the queue is full")
+    found = await failures(error, *(point(2, principal=Principal(name)) for name in "ab"), endpoint="")
+    assert [each.message for each in found] == ["the queue is full (a batch of 2 requests)"] * 2
 
 
 async def test_what_a_server_printed_is_nothing_for_several_principals() -> None:
@@ -750,6 +835,27 @@ async def test_the_batch_is_a_request_of_no_client_unless_all_are_of_one() -> No
     joined = joining.join([point(1, peer="1.1.1.1:5", id="a"), point(2, peer="2.2.2.2:5", id="b")])
     assert (joined.client, joined.id, joined.origin) == ("", None, None)
     assert joining.join([point(1, peer="1.1.1.1:5"), point(2, peer="1.1.1.1:6")]).client == "1.1.1.1"
+
+
+def test_the_endpoints_of_a_batch_are_those_of_all_its_requests() -> None:
+    first, second = list[str](), ["10.0.0.7:1"]
+    requests = [point(1, tries=Tries(2.0, places=first)), point(2, tries=Tries(2.0, places=second)), point(3)]
+    tries = joining.join(requests).tries
+    assert tries is not None
+    tries.began("10.0.0.8:1")
+    tries.began("10.0.0.9:1")
+    tries.answered("10.0.0.9:1")
+    assert (first, second, tries.seconds) == (["10.0.0.8:1"], ["10.0.0.7:1", "10.0.0.8:1"], 2.0)
+    without = joining.join([point(1, tries=Tries(2.0)), point(2, tries=Tries(2.0))]).tries
+    assert without == Tries(2.0)
+
+
+async def test_counts_outlive_a_reload() -> None:
+    model, place = await known()
+    await model.answers(await sent(place, point(1), point(2), point(3)))
+    after = gather.state(Settings())
+    after.take_over(gather.state(place.settings), is_unchanged=False)
+    assert (after.status()["joined"], after.status()["alone"]) == (2, 2)
 
 
 def test_rows_of_a_response_are_views_of_its_data() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, not_found, refusal
 from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.frozen import replace
@@ -22,7 +23,7 @@ from gateway.core.protocol import Target
 from gateway.core.record import UNRECORDED, Record, RecordDisclosure
 from gateway.core.requests import Answer, Request, Response
 from gateway.core.spans import TraceContext
-from gateway.core.tensors import tensor
+from gateway.core.tensors import Tensor, tensor
 from gateway.core.transport import Handler
 from gateway.policies import mirror
 from gateway.policies.context import OtherBackend, PolicyContext
@@ -202,6 +203,25 @@ async def test_an_unexpected_error_of_the_mirror_harms_nobody(caplog: pytest.Log
     found = await compared(Server(ZeroDivisionError("oops")))
     assert (found.status()["failures"], found.status()["different"]) == ({"internal": 1}, 0)
     assert "unexpected error" in caplog.text
+
+
+async def test_an_answer_that_cannot_be_compared_harms_nobody() -> None:
+    found = await compared(Server(Response((Tensor("y", Datatype.FP64, (2,), b"short"),))))
+    assert (found.status()["failures"], found.status()["different"]) == ({"internal": 1}, 0)
+    assert (found.counts.in_flight, found.counts.bytes) == (0, 0)
+
+
+async def test_an_answer_without_tensors_is_not_mirrored() -> None:
+    other = Server()
+    handler, found = mirrored(Server(True), other, settings())
+    assert await handler(REQUEST) is True
+    await found.ended()
+    assert other.asked == []
+
+
+def test_only_routes_have_mirrors() -> None:
+    with pytest.raises(LookupError, match=r"^cannot reach backend 'next' from here; only routes can$"):
+        wrap(Server(), settings(), PolicyContext("backend 'b'"))
 
 
 async def test_errors_are_compared_by_their_status() -> None:

@@ -103,6 +103,8 @@ async def test_what_has_a_limit_of_its_own(by: str, second: Request, shared: boo
         ("2001:db8::1:5", "2001:db8::2:5", True),
         ("[::ffff:10.0.0.1]:5", "10.0.0.1:7", True),
         ("[fe80::1%eth0]:5", "[fe80::2%eth0]:5", True),
+        ("unix:a:5", "unix:a:6", True),
+        ("unix:a:5", "unix:b:5", False),
         ("", "", True),
     ],
 )
@@ -118,6 +120,42 @@ async def test_calls_and_streams_have_one_limit_and_other_operations_none(clock:
     with pytest.raises(GatewayError):
         await anext(stream(infer()))
     assert rate_limit.state(settings).status() == {"clients": 1, "refused": 2}
+
+
+class Elsewhere:
+    """A limit that other processes share: it lets the first `left` requests pass, or does not respond."""
+
+    def __init__(self, left: int | None) -> None:
+        self.left = left
+
+    async def take(self, client: str) -> float | None:
+        if self.left is None:
+            return None
+        self.left -= 1
+        return 0.0 if self.left >= 0 else 7.0
+
+
+@pytest.mark.parametrize(("left", "passed"), [(2, 2), (None, 1)])
+async def test_streams_have_the_limit_that_processes_share(left: int | None, passed: int, clock: Clock) -> None:
+    settings = Settings(requests=1)
+    rate_limit.state(settings).share(Elsewhere(left))
+    stream = wrap_stream(responses, settings)
+    for _ in range(passed):
+        assert [each async for each in stream(infer())] == [ANSWER, ANSWER]
+    with pytest.raises(GatewayError, match=f"try again in {7 if left else 1} s") as refused:
+        await anext(stream(infer()))
+    assert refused.value.reason is Reason.RATE_LIMITED
+
+
+async def test_a_limit_in_redis_is_not_replaced_and_does_not_tell_what_is_left(clock: Clock) -> None:
+    keys = {"requests": 1, "by": "principal", "redis": "redis://127.0.0.1:1/0", "without_redis": "allow"}
+    settings = Settings.model_validate(keys)
+    state = rate_limit.state(settings)
+    state.share(Elsewhere(0))
+    assert await passed(settings, infer(), infer()) == [True, True]
+    assert state.status()["redis"] == "down"
+    assert state.of_principal("a") == {"requests": 1, "seconds": 1, "burst": 1, "left": None, "full_in": None}
+    await state.close(0)
 
 
 @pytest.mark.parametrize("by", ["client", "model", "header"])

@@ -163,6 +163,15 @@ async def test_a_stream_is_tried_again_before_its_first_response() -> None:
     assert len(server.requests) == 3
 
 
+async def test_a_stream_that_is_tried_again_avoids_endpoints_too() -> None:
+    server = Server(RESET, RESET)
+    given = Request(Operation.INFER, tries=Tries(2.0, frozenset({"host:0"})))
+    await anext(wrap_stream(server.stream, settings(), SAFE)(given))
+    tries = [each.tries for each in server.requests if each.tries]
+    assert [each.avoided for each in tries] == [{"host:0"}, {"host:0", "host:1"}, {"host:0", "host:1", "host:2"}]
+    assert {each.seconds for each in tries} == {2.0}
+
+
 async def test_a_stream_is_not_tried_again_after_its_first_response() -> None:
     server = Server()
 

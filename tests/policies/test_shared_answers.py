@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from time import time
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,10 @@ import pytest
 
 from gateway.core.messages import Message
 from gateway.core.operations import Operation
-from gateway.core.requests import Answer, Request, Response
+from gateway.core.requests import Answer, NestedJson, Request, Response
 from gateway.core.tensors import tensor
 from gateway.policies.cache import Cache, Settings, state, wrap
-from gateway.policies.cached_answers import VERSION, packed, unpacked
+from gateway.policies.cached_answers import _HEAD, VERSION, _checksum, packed, unpacked
 from gateway.policies.context import PolicyContext
 from tests.policies.redis_server import RedisServer
 
@@ -52,6 +53,13 @@ def test_other_bytes_are_no_answer() -> None:
 
 def test_notes_of_a_protocol_are_not_stored() -> None:
     assert packed(KEY, Response(origin=Message()), b"0", 0.0) is None
+    assert packed(KEY, Response(parameters={"a": NestedJson("{}")}), b"0", 0.0) is None
+
+
+@pytest.mark.parametrize("head", [b'{"epoch": "3"}', b"[]", b"{", b'{"epoch": 3}', b'{"epoch": "3", "outputs": [{}]}'])
+def test_another_format_with_the_same_version_is_no_answer(head: bytes) -> None:
+    start = _HEAD.pack(_checksum(KEY, len(head), head), len(head))
+    assert unpacked(KEY, VERSION + start + head, b"3") is None
 
 
 class Gateway:
@@ -111,6 +119,27 @@ async def test_what_one_gateway_forgets_all_forget(server: RedisServer) -> None:
         await one.ask(4)
         one.cache.clear()
         await one.settled()
+        await other.ask(4)
+        assert other.calls == 1
+
+
+@pytest.mark.real("redis-server")
+async def test_who_asks_right_after_answers_are_forgotten_gets_a_new_one(server: RedisServer) -> None:
+    async with gateways(server, "again") as (one, other):
+        await one.ask(4)
+        for each, calls in ((one, 2), (other, 0)):
+            if each is one:
+                one.cache.clear()
+            await each.ask(4)
+            assert each.calls == calls
+
+
+@pytest.mark.real("redis-server")
+async def test_answers_of_other_gateways_end_with_their_age(server: RedisServer) -> None:
+    async with gateways(server, "old") as (one, other):
+        await one.ask(4)
+        assert other.cache._redis is not None
+        other.cache._redis._now = lambda: time() + 3601
         await other.ask(4)
         assert other.calls == 1
 

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.operations import Operation
-from gateway.core.requests import Answer, Request, Response
+from gateway.core.requests import Answer, Request, Response, Tries
 from gateway.policies.timeout import Settings, wrap, wrap_stream
 
 ANSWER = Response(id="answer")
@@ -111,6 +111,16 @@ async def test_a_timeout_error_of_the_stream_passes_unchanged() -> None:
     await anext(responses)
     with pytest.raises(TimeoutError, match="of something else"):
         await anext(responses)
+
+
+@pytest.mark.parametrize(("own", "expected"), [(None, 5.0), (Tries(None), 5.0), (Tries(9.0), 5.0), (Tries(1.0), 1.0)])
+async def test_each_try_gets_the_shorter_limit(own: Tries | None, expected: float) -> None:
+    async def limit(request: Request) -> Answer:
+        assert request.tries is not None
+        return {"seconds": request.tries.seconds}
+
+    handler = wrap(limit, Settings(seconds=60, per_try=5))
+    assert await handler(Request(Operation.INFER, tries=own)) == {"seconds": expected}
 
 
 async def test_a_call_that_is_repeated_has_its_own_time_again() -> None:

@@ -5,6 +5,7 @@ from asyncio import CancelledError
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
+from sys import exc_info
 from time import monotonic
 
 from gateway.bridge.comparison import as_text
@@ -76,11 +77,11 @@ class StepCalls:
 
     def _count_call(self, request: Request) -> None:
         left = request.calls_left
-        if left is not None:
-            if not left.number:
-                text = f"the request needs more than {self._most} calls; raise limits.calls_per_request"
-                raise refusal(Reason.FAILED_PRECONDITION, text)
-            left.number -= 1
+        assert left is not None, "`begun` has set it"
+        if not left.number:
+            text = f"the request needs more than {self._most} calls; raise limits.calls_per_request"
+            raise refusal(Reason.FAILED_PRECONDITION, text)
+        left.number -= 1
 
     async def call(
         self, request: Request, step: GraphStep, operation: Operation, inputs: tuple[Tensor, ...]
@@ -141,8 +142,8 @@ class StepCalls:
                     if record.explain is not None and isinstance(answer, Response):
                         span.facts |= {"inputs": as_text(asked.inputs), "outputs": as_text(answer.outputs)}
             end = _ANSWERED
-            if asked.calls_left is not None:
-                asked.calls_left.has_run = True
+            assert asked.calls_left is not None, "`begun` has set it"
+            asked.calls_left.has_run = True
         except DecodeError as error:
             raise invalid_input(str(error)) from error
         except CancelledError:
@@ -219,7 +220,7 @@ class StepCalls:
         finally:
             self._count(step, began, end)
             if span is not None:
-                span.end()
+                span.__exit__(*exc_info())
 
     async def ask(self, request: Request, step: GraphStep, operation: Operation, model: str, part: str = "") -> Answer:
         """Return the response to a query about a step's `model`.

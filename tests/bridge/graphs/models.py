@@ -11,7 +11,7 @@ from gateway.bridge.graphs.graph import GraphKeys, StepKeys, WhenKeys, make_grap
 from gateway.bridge.graphs.model import GraphModel
 from gateway.bridge.settings import Derivatives
 from gateway.core.datatypes import DATATYPES, Datatype
-from gateway.core.errors import GatewayError, Reason, not_found, refusal, unsupported
+from gateway.core.errors import Reason, not_found, refusal, unsupported
 from gateway.core.frozen import replace
 from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import DERIVATIVES, Operation
@@ -200,7 +200,7 @@ class Lab:
 
     def __init__(self, models: Mapping[str, Model]) -> None:
         self.models = dict(models)
-        self.errors: dict[str, GatewayError] = {}
+        self.errors: dict[str, Exception] = {}
         self.gates: dict[str, asyncio.Event] = {}
         self.untold: set[str] = set()
         self.calls: list[Request] = []

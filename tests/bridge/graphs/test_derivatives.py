@@ -8,7 +8,7 @@ import pytest
 
 from gateway.bridge.graphs.graph import StepKeys
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.core.operations import Operation
+from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.requests import Response
 from gateway.core.tensors import Tensor, tensor
 from tests.bridge.graphs.models import ALL, MODELS, Counted, Graphed, Lab, Model, Norm, Plain, Sine
@@ -199,8 +199,9 @@ async def test_a_batch_without_rows(name: str, operation: Operation) -> None:
     first = next(iter(inputs.values()))
     vec, sens = np.zeros((0, int(np.prod(first.shape[1:])))), np.zeros((0, 1))
     given = {GRADIENT: {"sens": sens}, JACOBIAN: {"vec": vec}, HESSIAN: {"sens": sens, "vec": vec}}[operation]
-    found = await graph.derive(operation, inputs, **given)
-    assert found.shape == (sens if operation is JACOBIAN else vec).shape
+    for indices in ({}, {each: np.zeros((0, 1), np.int64) for each in DERIVATIVES[operation] if each in INDEX_TENSORS}):
+        found = await graph.derive(operation, inputs, **given, **indices)
+        assert found.shape == (sens if operation is JACOBIAN else vec).shape
 
 
 SWITCHED: dict[str, Any] = {
@@ -229,6 +230,25 @@ async def test_only_the_branch_that_is_taken_has_derivatives(x: Any, is_near: bo
     second = await graph.derive(HESSIAN, inputs, sens=sens, vec=vec)
     ahead, back = [await graph.derive(GRADIENT, moved(inputs, "x", vec, step), sens=sens) for step in (1e-5, -1e-5)]
     np.testing.assert_allclose(second, (ahead - back) / 2e-5, rtol=1e-6, atol=1e-8)
+
+
+async def test_a_branch_that_does_not_depend_on_an_input_has_a_derivative_of_0() -> None:
+    near = {"model": "sine", "inputs": {"x": "$x"}, "when": {"value": "$score", "above": -1}}
+    data = {
+        "inputs": {"x": "FP64 [-1, 2]", "z": "FP64 [-1, 3]"},
+        "steps": {
+            "score": {"model": "norm", "inputs": {"x": "$x"}},
+            "near": near,
+            "n": {"model": "norm", "inputs": {"x": {"first": ["$near", "$z"]}}},
+        },
+        "outputs": {"y": {"sum": ["$n"], "weights": [2.0]}},
+    }
+    graph, inputs = Graphed(data), {"x": [[3.0, 4.0]], "z": [[1.0, 2.0, 3.0]]}
+    assert (await graph.infer(inputs))["y"].tolist() == [[-14.0]]
+    assert (await graph.derive(JACOBIAN, inputs, vec=[[1.0, 1.0]])).tolist() == [[0.0]]
+    assert (await graph.derive(GRADIENT, inputs, sens=[[1.0]])).tolist() == [[0.0, 0.0]]
+    by_z = {"in_wrt": [[1]], "sens": [[1.0]]}
+    assert (await graph.derive(GRADIENT, inputs, **by_z)).tolist() == [[-2.0, -4.0, -6.0]]
 
 
 UNUSED = {"at": {"argmax": "$b"}}
@@ -340,6 +360,33 @@ async def test_a_step_that_gives_another_derivative_than_it_was_asked_for(output
         await graph.derive(GRADIENT, point(CHAIN, 1), sens=[[1.0]])
     assert failed.value.message.startswith("step 'a' (model 'sine'): ")
     assert failed.value.reason is Reason.INVALID_OUTPUT
+
+
+class Uneven(Model):
+    """Gives a Jacobian of another length by each input, of an output whose length is not known."""
+
+    inputs, outputs = ("a FP64 [-1, 2]", "b FP64 [-1, 2]"), ("y FP64 [-1, -1]",)
+
+    def jacobian(self, x: Any, o: int, i: int) -> Any:
+        return np.ones((2 + i, 2))
+
+
+async def test_lengths_that_only_the_vectors_show() -> None:
+    steps = {"u": {"model": "uneven", "inputs": {"a": "$x", "b": "$x"}}}
+    graph = Graphed(
+        {"inputs": {"x": "FP64 [-1, 2]"}, "steps": steps, "outputs": {"y": "$u"}}, Lab({"uneven": Uneven()})
+    )
+    with pytest.raises(GatewayError) as failed:
+        await graph.derive(JACOBIAN, {"x": [[1.0, 2.0]]}, vec=[[1.0, 1.0]])
+    assert failed.value.message == "derivatives of shapes [1, 2] and [1, 3] do not add up"
+    assert failed.value.reason is Reason.INVALID_OUTPUT
+    free = {"inputs": {"x": "FP64 [-1, -1]"}, "outputs": {"y": {"slice": "$x", "axis": 1, "to": 1}}}
+    with pytest.raises(GatewayError) as failed:
+        await Graphed(free).derive(GRADIENT, {"x": [[1.0, 2.0]]}, sens=[[1.0, 1.0]])
+    assert failed.value.message == (
+        "a vector has shape [1, 2], but its tensor has shape [1, 1]; send one number for each element of the tensor"
+    )
+    assert failed.value.reason is Reason.INVALID_INPUT
 
 
 async def test_rows_that_are_claimed_without_bytes_take_no_memory() -> None:

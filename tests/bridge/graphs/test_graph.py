@@ -7,7 +7,9 @@ import pytest
 
 from gateway.bridge.graphs.expressions import DEEPEST, MOST_VALUES, ConstantTensor, First, Reference, Transformed
 from gateway.bridge.graphs.graph import MOST_STEPS, Condition, Graph, make_graph
+from gateway.bridge.graphs.picture import as_text
 from gateway.bridge.graphs.transforms import GraphError
+from gateway.core.tensors import MAX_RANK
 from tests.bridge.graphs.models import keys
 
 X = {"x": "FP64 [-1, 2]"}
@@ -77,6 +79,11 @@ def test_constants(written: Any, expected: Any) -> None:
     assert made.array.tolist() == expected.tolist()
 
 
+DEEP: Any = 1
+for _ in range(MAX_RANK + 1):
+    DEEP = [DEEP]
+
+
 @pytest.mark.parametrize(
     ("written", "told"),
     [
@@ -86,6 +93,7 @@ def test_constants(written: Any, expected: Any) -> None:
         ([1, "$x"], "no transform"),
         (None, "expected a number, a text, a list or a map, got None"),
         ([{"sum": ["$x", "$x"]}], "expected a number"),
+        (DEEP, f"expected at most {MAX_RANK} dimensions"),
         (2**64, "outside the range of INT64 and UINT64"),
         (["a", "$x"], "'$x' cannot stand in a constant; `concat` and `stack` join tensors"),
         ("$xs", "unknown input or step 'xs'; did you mean '$x'?"),
@@ -119,6 +127,13 @@ def test_values_behind_names_count_as_if_they_were_written_out() -> None:
     assert str(MOST_VALUES) in refused(doubled, {"y": "$v29"}).message
     nested = {f"v{at}": {"sum": [f"$v{at - 1}" if at else "$x", "$x"]} for at in range(900)}
     assert f"nested more than {DEEPEST} levels deep" in refused(nested, {"y": "$v899", "z": "$v0"}).message
+    half: dict[str, Any] = {name: name for name in ("$x", "$low")}
+    for name in half:
+        for _ in range(DEEPEST // 2 + 1):
+            half[name] = {"sum": [half[name], "$x"]}
+    told = refused({"low": half["$x"]}, {"low": "$low", "y": half["$low"]})
+    assert told.message == f"values are nested more than {DEEPEST} levels deep; use fewer levels"
+    assert told.place == ("outputs", "y", "sum", 0)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +177,7 @@ def test_what_is_wrong_with_a_graph(
 
 
 SCORE = {"score": call()}
+WAYS = (("a", "equals"), ("b", "differs"))
 HIGH = {"value": "$score.s", "equals": 1}
 LOW = {"value": "$score.s", "differs": 1}
 
@@ -176,6 +192,10 @@ LOW = {"value": "$score.s", "differs": 1}
         (
             {**SCORE, "a": call(when=HIGH), "b": call(when={**LOW, "differs": 2})}, {"first": ["$a", "$b"]},
             "step 'a' can be skipped",
+        ),
+        (
+            {**SCORE, **{name: call(when={"value": {"sum": ["$score.s"]}, way: 1}) for name, way in WAYS}},
+            {"first": ["$a", "$b"]}, "step 'a' can be skipped",
         ),
         (
             {"a": call(when={"parameter": "p", "equals": 1}), "b": call(when={"parameter": "p", "differs": True})},
@@ -200,7 +220,7 @@ def test_outputs_that_may_be_missing(steps: dict[str, Any], output: Any, told: s
             {"first": [{"sum": ["$c", "$x"]}, "$b"]},
         ),
         (
-            {name: call(when={"parameter": "p", way: "left"}) for name, way in (("a", "equals"), ("b", "differs"))},
+            {name: call(when={"parameter": "p", way: "left"}) for name, way in WAYS},
             {"first": ["$a", "$b"]},
         ),
     ],
@@ -230,6 +250,22 @@ def test_most_steps_are_read_in_any_order() -> None:
     steps = {f"s{at}": call(x=f"$s{at - 1}" if at else "$x") for at in range(MOST_STEPS)}
     made = graph(dict(reversed(steps.items())), {"y": f"$s{MOST_STEPS - 1}"})
     assert list(made.steps) == list(steps)
+
+
+def test_the_text_of_a_step_has_its_parameters_and_its_fallbacks() -> None:
+    step = {**call(), "parameters": {"level": 2, "mode": "fast"}, "fallback": ["m2", "m3"]}
+    assert list(as_text(graph({"s": step}, {"y": "$s.y"}))) == [
+        "g",
+        "inputs",
+        "  x  FP64[-1,2]",
+        "steps, at most 16 in parallel",
+        "  1. s  calls m",
+        "       x = $x",
+        "       parameters level=2, mode='fast'",
+        "       else m2, m3",
+        "outputs",
+        "  y  $s.y",
+    ]
 
 
 def test_first_is_a_value_of_its_own() -> None:

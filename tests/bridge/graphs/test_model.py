@@ -12,14 +12,27 @@ import pytest
 
 from gateway.bridge.graphs.evaluation import GraphEvaluation
 from gateway.bridge.graphs.schedule import Order
-from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, invalid_input, refusal
+from gateway.core.errors import (
+    DecodeError,
+    DetailedError,
+    GatewayError,
+    Reason,
+    Status,
+    TransportError,
+    invalid_input,
+    refusal,
+    unsupported,
+)
 from gateway.core.frozen import replace
-from gateway.core.models import Signature, TensorSpec
+from gateway.core.models import ModelEntry, ServerInfo, Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.principal import Grant, Principal
+from gateway.core.record import UNRECORDED, Record
 from gateway.core.requests import Answer, Request, RequestedOutput, Response
 from gateway.core.tensors import tensor
-from tests.bridge.graphs.models import FP64, MODELS, Counted, Graphed, Lab, Model, Plain
+from gateway.core.transport import Destination
+from tests.bridge.graphs.models import FP64, MODELS, Counted, Graphed, Lab, Model, Norm, Plain
+from tests.records import made
 
 X: dict[str, Any] = {"x": "FP64 [-1, 2]"}
 POINT = {"x": [[3.0, 4.0]]}
@@ -152,6 +165,38 @@ async def test_constants_without_a_value_in_the_datatype_are_refused() -> None:
     graph = Graphed({"inputs": {"x": "INT64 [2]"}, "outputs": {"y": {"sum": ["$x", [1.5, 2]]}}})
     with pytest.raises(GatewayError, match=r"different datatypes, INT64 .*FP64"):
         await graph.infer({"x": [1, 2]})
+
+
+async def test_constants_alone_are_computed_too() -> None:
+    data = {"inputs": {"x": "FP64 [2]"}, "outputs": {"y": {"sum": [{"cast": [1, 2], "datatype": "FP64"}, "$x"]}}}
+    assert (await Graphed(data).infer({"x": [0.5, 1.0]}))["y"].tolist() == [1.5, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "told"),
+    [
+        (
+            "untold", {"sum": ["$s", [300, 0]]},
+            "sum($s, constant [2]): the constant: element 0, 300, is out of the range of UINT8",
+        ),
+        (
+            "untold", {"sum": ["$s", [1, 2, 3]]},
+            "sum($s, constant [3]): a constant of shape [3] and a tensor of shape [2]",
+        ),
+        ("pair", "$s", "$s means the only output, but the step has y, z; name one"),
+    ],
+)  # fmt: skip
+async def test_what_only_the_tensors_of_a_model_without_metadata_show(model: str, y: Any, told: str) -> None:
+    lab = Lab({
+        **plain("untold", ["x UINT8 [2]"], ["y UINT8 [2]"], lambda x: x),
+        **plain("pair", ["x UINT8 [2]"], ["y UINT8 [2]", "z UINT8 [2]"], lambda x: (x, x)),
+    })  # fmt: skip
+    lab.untold = {"untold", "pair"}
+    graph = Graphed({"inputs": {"x": "UINT8 [2]"}, "steps": {"s": step(model)}, "outputs": {"y": y}}, lab)
+    with pytest.raises(GatewayError) as failed:
+        await graph.infer({"x": np.ones(2, np.uint8)})
+    assert failed.value.message.removeprefix("model 'posterior': ").startswith(told)
+    assert failed.value.reason is Reason.INVALID_OUTPUT
 
 
 async def test_texts_go_through() -> None:
@@ -310,6 +355,33 @@ async def test_a_branch_by_a_value(x: Any, called: list[str]) -> None:
         await graph.infer({"x": np.zeros((2, 2))})
 
 
+SKIPPED = step("a", when={"parameter": "way", "equals": "left"})
+"""Without the parameter, this step does not run."""
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        {"first": [{"sum": ["$a", "$x"]}, "$x"]},
+        {"first": [{"sum": [{"first": ["$a"]}, "$x"]}, "$x"]},
+        {"first": [{"sum": [{"sum": ["$a", "$x"]}, "$x"]}, "$x"]},
+        {"sum": [{"first": [{"sum": ["$a", "$x"]}, "$x"]}], "weights": [1.0]},
+    ],
+)
+async def test_a_value_of_a_missing_tensor_is_missing_itself(y: Any) -> None:
+    graph = graph_of(Lab(doubles("a")), a=SKIPPED, y=y)
+    assert (await graph.infer(POINT))["y"].tolist() == POINT["x"]
+    assert graph.lab.called() == []
+
+
+async def test_a_missing_value_differs_from_all_others() -> None:
+    lab = Lab(doubles("a", "d", of="FP64 [-1, 1]"))
+    steps = {"a": SKIPPED, "d": step("d", when={"value": "$a", "differs": 9})}
+    graph = Graphed({"inputs": {"x": "FP64 [-1, 1]"}, "steps": steps, "outputs": {"y": {"first": ["$d", "$x"]}}}, lab)
+    assert (await graph.infer({"x": [[3.0]]}))["y"].tolist() == [[6.0]]
+    assert lab.called() == [("d", "infer")]
+
+
 async def test_a_branch_by_a_text() -> None:
     label = plain("label", ["x FP64 [-1, 2]"], ["y BYTES [-1, 1]"], lambda x: np.array([[b"cat"]], object))
     equal = step(when={"value": "$l", "equals": "cat"})
@@ -383,6 +455,12 @@ SHARED = plain("shared", ["x FP64 [-1, 2]", "k FP64 [2]"], ["y FP64 [-1, 2]"], l
             {"p": step("pool"), "s": {"model": "shared", "inputs": {"x": "$x", "k": {"concat": ["$p", "$p"]}}}},
             {"y": "$s"},
             "steps.p: model 'pool' turns a batch into one value: its y FP64[1] has no rows",
+        ),
+        (
+            X,
+            {"n": step("norm"), "s": step("norm", when={"value": {"sum": "$n", "axis": 0}, "above": 1})},
+            {"y": {"first": ["$s", "$n"]}},
+            "steps.s.when.value.sum: 'sum' mixes the rows of a batch",
         ),
         (X, {"s": {"model": "shared", "inputs": {"x": "$x", "k": [1, 2]}}}, {"y": "$s"}, ""),
         ({**X, "k": "FP64 [4]"}, {}, {"y": "$x", "k": {"slice": "$k", "to": 2}}, ""),
@@ -631,6 +709,37 @@ async def test_the_first_request_may_leave_before_the_types_are_known() -> None:
     assert lab.questions[0].deadline is None
 
 
+class Gradual(Norm):
+    operations = frozenset({Operation.INFER, Operation.GRADIENT})
+
+
+@pytest.mark.parametrize(
+    ("late", "operation"),
+    [
+        (Plain(["x FP64 [-1, 3]"], ["log FP64 [-1, 1]"], lambda x: x[:, :1]), Operation.INFER),
+        (Plain(["x FP64 [-1, 2]"], ["log FP64 [-1, 1]"], lambda x: x[:, :1]), Operation.METADATA),
+    ],
+)
+async def test_what_is_told_late_does_not_replace_what_is_newer(late: Model, operation: Operation) -> None:
+    """A model that has changed answers twice, first after the recovery, then as it was before."""
+    lab = Shy({"norm": Gradual()})
+    graph = Graphed(ONE, lab)
+    x = [tensor("x", np.array(POINT["x"]))] if operation is Operation.INFER else []
+    before = asyncio.ensure_future(graph.ask(operation, x))
+    await lab.asked.wait()
+    held, lab.told = lab.told, asyncio.Event()
+    lab.told.set()
+    graph.model.signatures.forget()
+    newer = await graph.ask(operation, x)
+    lab.models["norm"] = late
+    held.set()
+    await before
+    lab.models["norm"] = Gradual()
+    count = len(lab.questions)
+    assert await graph.ask(operation, x) == newer
+    assert len(lab.questions) == count
+
+
 async def test_what_was_told_before_a_recovery_is_not_kept() -> None:
     lab = Shy(MODELS)
     graph = Graphed(ONE, lab)
@@ -691,6 +800,26 @@ async def test_ready_if_all_steps_are() -> None:
     assert await graph.ask(Operation.MODEL_READY) is False
 
 
+@pytest.mark.parametrize(
+    ("operation", "answer"),
+    [
+        (Operation.LIVE, True),
+        (Operation.READY, True),
+        (Operation.SERVER_METADATA, ServerInfo("posterior", "")),
+        (Operation.MODELS, (ModelEntry("posterior"),)),
+    ],
+)
+async def test_a_graph_is_a_server_with_one_model(operation: Operation, answer: Answer) -> None:
+    graph = Graphed(ONE)
+    assert await graph.ask(operation) == answer
+    assert graph.lab.questions == []
+
+
+async def test_a_fallback_describes_a_step_whose_model_cannot_be_asked() -> None:
+    graph = graph_of(Lab(MODELS), s=step("nowhere", fallback=["norm"]))
+    assert (await graph.signature()).outputs == (TensorSpec("y", FP64, (-1, 1)),)
+
+
 async def test_operations_that_graphs_do_not_have() -> None:
     for operation in (Operation.LOAD, Operation.CONFIG, Operation.EXPLAIN, Operation.MODEL_STATISTICS):
         told = f"{operation.value} is not supported by model 'posterior', which is a graph"
@@ -711,9 +840,9 @@ PARTS = {**MODELS, **plain("parts", ["x FP64 [-1, 1]"], ["t INT64 [1]"], lambda 
 STREAM = Request(Operation.STREAM, "posterior", inputs=(tensor("x", np.array(POINT["x"])),))
 
 
-async def streamed(graph: Graphed) -> list[Any]:
+async def streamed(graph: Graphed, record: Record = UNRECORDED) -> list[Any]:
     found = []
-    async with aclosing(graph.model.stream(replace(STREAM))) as responses:
+    async with aclosing(graph.model.stream(replace(STREAM, record=record))) as responses:
         async for each in responses:
             found.append([(one.name, one.array.tolist()) for one in each.outputs])
     return found
@@ -735,6 +864,36 @@ async def test_the_last_step_may_stream() -> None:
     assert graph.memory.used == 0
 
 
+async def test_a_trace_has_the_steps_of_a_stream_and_their_errors() -> None:
+    graph, record = Graphed(STREAMED, Lab(PARTS)), made()
+    graph.lab.streams["parts"] = [Response((tensor("t", np.array([1])),))]
+    record.events = []
+    await streamed(graph, record)
+    assert [(each.name, each.facts) for each in record.events] == [
+        ("step", {"step": "n", "model": "norm", "route": "to norm"}),
+        ("step", {"step": "s", "model": "parts", "route": "to parts"}),
+    ]
+    assert all(each.ended >= each.began and not each.error for each in record.events)
+    graph.lab.errors["parts"] = refusal(Reason.MODEL_ERROR, "out of words")
+    with pytest.raises(GatewayError, match="out of words"):
+        await streamed(graph, record)
+    assert (record.events[-1].error, record.events[-1].failure) == (
+        "out of words",
+        (Status.INTERNAL, Reason.MODEL_ERROR),
+    )
+
+
+async def test_an_unexpected_error_of_a_step_is_recorded() -> None:
+    graph, record, ended = graph_of(Lab(doubles()), s=step()), made(), list[Record]()
+    record.of_listener = replace(record.of_listener, step_observers=(ended.append,))
+    graph.lab.errors["double"] = RuntimeError("a bug")
+    with pytest.raises(RuntimeError, match="a bug"):
+        await graph.infer(POINT, record=record)
+    [found] = ended
+    assert (found.model, found.status, found.reason) == ("double", "INTERNAL", "internal")
+    assert found.error_text == "an unexpected error"
+
+
 @pytest.mark.parametrize(("error", "goes_on"), [(UNSENT, True), (SENT, False), (invalid_input("bad"), False)])
 async def test_the_fallback_of_a_step_that_streams(error: GatewayError, goes_on: bool) -> None:
     lab = Lab({**PARTS, "spare": PARTS["parts"]})
@@ -748,6 +907,40 @@ async def test_the_fallback_of_a_step_that_streams(error: GatewayError, goes_on:
     else:
         with pytest.raises(GatewayError, match=r"step 's' \(model 'parts'\)"):
             await streamed(graph)
+
+
+@pytest.mark.parametrize("asks", [lambda graph: graph.infer(POINT), lambda graph: streamed(graph)])
+async def test_inputs_that_a_steps_model_refuses(asks: Any) -> None:
+    """The bridge to the model says so by a DecodeError, as to a client."""
+    lab = Lab(PARTS)
+    lab.streams["parts"], lab.errors["parts"] = [], DecodeError("input 'x' has shape [3]")
+    graph = graph_of(lab, n=step("norm"), s=step("parts", "$n"))
+    with pytest.raises(GatewayError) as refused:
+        await asks(graph)
+    assert refused.value.message == "step 's' (model 'parts'): input 'x' has shape [3]"
+    assert refused.value.status is Status.INVALID_ARGUMENT
+    assert graph.model.calls.counts["s"]["errors"] == 1
+
+
+class Fixed(Lab):
+    """Has an answer ready for every request."""
+
+    def select(self, request: Request) -> Destination:
+        return Destination(local=self.answer)
+
+    def answer(self, request: Request) -> Answer:
+        if request.operation is Operation.METADATA:
+            raise unsupported("no metadata here")
+        return self.models[request.model].answer(request)
+
+
+async def test_a_step_whose_answer_is_ready() -> None:
+    graph = graph_of(Fixed(doubles()), s=step())
+    assert (await graph.infer(POINT))["y"].tolist() == [[6.0, 8.0]]
+    with pytest.raises(GatewayError) as refused:
+        await streamed(graph)
+    assert refused.value.message == "step 's' (model 'double'): model 'double' does not stream; use another operation"
+    assert refused.value.status is Status.UNIMPLEMENTED
 
 
 async def test_a_stream_that_has_begun_is_not_begun_anew_elsewhere() -> None:

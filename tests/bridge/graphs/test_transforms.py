@@ -10,7 +10,7 @@ from gateway.bridge.graphs.transforms import TRANSFORMS, GraphError, Transform
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.models import TensorSpec
-from gateway.core.tensors import datatype_of
+from gateway.core.tensors import MAX_RANK, datatype_of
 
 A = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 B = np.array([[10.0, 20.0, 30.0], [40.0, 50.0, 60.0]])
@@ -35,6 +35,7 @@ def applied(transform: Transform, *arrays: Any) -> Any:
 VALUES = [
     ("reshape", {"shape": [3, -1]}, [A], [[1, 2], [3, 4], [5, 6]]),
     ("cast", {"datatype": "INT32"}, [A], [[1, 2, 3], [4, 5, 6]]),
+    ("cast", {"datatype": "FP64"}, [A], A),
     ("cast", {"datatype": "BOOL"}, [np.array([0, 2, -1])], [False, True, True]),
     ("cast", {"datatype": "FP32"}, [np.array([True, False])], [1, 0]),
     ("cast", {"datatype": "UINT8"}, [np.array([255], np.uint64)], [255]),
@@ -179,6 +180,7 @@ MISFITS = [
     ),
     ("concat", {"axis": 0}, [shape(2), shape(2, datatype=Datatype.FP32)], "different datatypes.*`cast` one of them"),
     ("stack", {"axis": 2}, [shape(2)], "axis 2 is out of range for"),
+    ("stack", {}, [shape(*[1] * MAX_RANK)], f"expected at most {MAX_RANK} dimensions"),
     ("slice", {"axis": 1}, [shape(2)], "axis 1 is out of range for"),
     ("split", {"parts": 3, "part": 0}, [shape(4)], r"FP64 \[4\] has no 3 equal parts along axis 0"),
     ("split", {"parts": 2, "part": 2}, [shape(4)], "expected a part from 0 to 1, got 2"),
