@@ -6,6 +6,7 @@ import logging
 import os
 import pickle
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -17,7 +18,7 @@ from gateway.routing.endpoint import Drain
 from gateway.runtime.app import Gateway
 from gateway.runtime.app.replacing import ReloadError
 from gateway.runtime.workers.channel import Channel
-from gateway.runtime.workers.reports import Reporter
+from gateway.runtime.workers.reports import ListenerOfWorkers, Reporter
 from gateway.runtime.workers.supervisor import (
     FIRST_PAUSE,
     GATHER_INTERVAL,
@@ -27,7 +28,7 @@ from gateway.runtime.workers.supervisor import (
     WorkerError,
 )
 from tests.limits import GENEROUS, settle, until
-from tests.running_gateway import config_of
+from tests.running_gateway import config_of, running_gateway
 from tests.skipping_loop import skip
 
 CONFIG = """
@@ -35,6 +36,12 @@ workers: 2
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest], allow_offline: true}]
 backends: {lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:1", "127.0.0.1:2"], health: {probe: none}}}
 routes: [{match: {model: m}, backend: lab}]
+"""
+COUNTING = f"""
+limits: {{shed: {{}}}}
+models:
+  graph: {{inputs: {{x: "INT32 [-1]"}}, steps: {{one: {{model: m, inputs: {{x: $x}}}}}}, outputs: {{y: $one}}}}
+{CONFIG}
 """
 OTHER = CONFIG.replace("model: m", "model: other")
 BOUND = "", {"http": "127.0.0.1:1"}, []
@@ -96,11 +103,11 @@ class Process:
 class Lab:
     """A supervisor, and the processes that it has started."""
 
-    def __init__(self, *answers: Mapping[str, Answer]) -> None:
+    def __init__(self, *answers: Mapping[str, Answer], text: str = CONFIG) -> None:
         self.processes: list[Process] = []
         self.next = list(answers)
         """What the next workers answer, where it is not what all answer."""
-        config = config_of(CONFIG)
+        config = config_of(text)
         self.supervisor = Supervisor(config, 2)
         self.supervisor.gateway = Gateway(self.supervisor.own(config), part=self.supervisor.part)
         state, metrics = self.supervisor.gateway.state, self.supervisor.gateway.metrics
@@ -131,9 +138,9 @@ def processes_of(lab: Lab) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def running(*answers: Mapping[str, Answer]) -> AsyncIterator[Lab]:
+async def running(*answers: Mapping[str, Answer], text: str = CONFIG) -> AsyncIterator[Lab]:
     """A supervisor whose first workers give these answers."""
-    lab = Lab(*answers)
+    lab = Lab(*answers, text=text)
     with processes_of(lab):
         await lab.supervisor.start()
         try:
@@ -145,10 +152,8 @@ async def running(*answers: Mapping[str, Answer]) -> AsyncIterator[Lab]:
 
 @pytest.mark.parametrize(
     ("start", "told"),
-    [
-        (says(("listener 'http': address in use", {}, [])), "listener 'http': address in use"),
-        (fails, FAILED),
-    ],
+    [(says(("listener 'http': address in use", {}, [])), "listener 'http': address in use"), (fails, FAILED)],
+    ids=["says why", "fails"],
 )
 async def test_a_worker_that_cannot_start_ends_the_others(start: Answer, told: str) -> None:
     lab = Lab({}, {"start": start})
@@ -206,6 +211,7 @@ async def test_the_pause_before_a_worker_starts_again_doubles_until_one_runs_for
         (says(("no memory", {}, [])), "worker 2 cannot start: no memory"),
         (says("nonsense"), "unexpected error in starting worker 2; everything else continues"),
     ],
+    ids=["says why", "nonsense"],
 )
 async def test_a_worker_that_cannot_start_again_is_killed_and_tried_again(
     start: Answer, told: str, caplog: pytest.LogCaptureFixture
@@ -252,7 +258,11 @@ async def test_what_changes_while_a_worker_starts_reaches_it_before_it_serves(
             assert [str(each.match.model) for each in pickle.loads(config).routes] == ["other"]
 
 
-@pytest.mark.parametrize(("refuses", "told"), [(says("listener 'http': no"), "listener 'http': no"), (fails, FAILED)])
+@pytest.mark.parametrize(
+    ("refuses", "told"),
+    [(says("listener 'http': no"), "listener 'http': no"), (fails, FAILED)],
+    ids=["says why", "fails"],
+)
 async def test_a_reload_that_the_first_worker_refuses_changes_nothing(refuses: Answer, told: str) -> None:
     async with running({"reload": refuses}) as lab:
         before = lab.supervisor.config, lab.supervisor.state.config
@@ -291,6 +301,41 @@ async def test_a_worker_that_reports_nothing_for_long_is_killed(caplog: pytest.L
         await skip(1)
         assert [each.returncode for each in lab.processes[:2]] == [None, -9]
     assert f"killing worker 2: its event loop is blocked for {STALLED_SECONDS:g} s" in caplog.text
+
+
+async def test_the_counts_of_workers_are_added_up_once() -> None:
+    """Each report tells what has grown since the one before."""
+    async with running_gateway(COUNTING) as worker:
+        observing, shedding, state = worker.observing, worker.state.own_shedding, worker.state
+        reporter = Reporter(state, worker.metrics)
+        step = state.assembly.graphs.models["graph"].calls.counts["one"] = Counter()
+        listener = ListenerOfWorkers("127.0.0.1:1")
+        state.listeners = {"http": listener}
+        listener.open_connections = 10
+        report = {"report": lambda: pickle.dumps(reporter.report())}
+        async with running(report, report, text=COUNTING) as lab:
+            assert shedding is not None
+            for _ in range(2):
+                observing.traces.sent += 3
+                observing.traces.dropped += 1
+                observing.payload_logs.counts.sent += 5
+                observing.payload_logs.counts.dropped += 2
+                shedding.refused += 4
+                listener.refused_connections += 9
+                state.assembly.authentication.access.credentials.add_uses("key", 7.0, 6)
+                step.update(calls=8, errors=1)
+                await lab.supervisor.gather()
+            supervisor = lab.supervisor.gateway
+            traces, payloads = supervisor.observing.traces, supervisor.observing.payload_logs.counts
+            assert (traces.sent, traces.dropped, payloads.sent, payloads.dropped) == (6, 2, 10, 4)
+            told = supervisor.state.status()
+            assert told.listeners["http"].refused_connections == 18
+            assert supervisor.state.listeners["http"].open_connections == 20  # both have ten
+            assert told.shedding is not None
+            assert told.shedding.refused == 8
+            use = supervisor.state.assembly.authentication.access.credentials.uses["key"]
+            assert (use.number, use.last) == (12, 7.0)
+            assert supervisor.state.graph_steps == {("graph", "one"): {"calls": 16, "errors": 2}}
 
 
 async def test_workers_are_told_that_a_reload_has_ended_a_drain() -> None:
