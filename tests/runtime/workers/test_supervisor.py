@@ -164,13 +164,21 @@ async def test_a_worker_that_cannot_start_ends_the_others(start: Answer, told: s
     await lab.supervisor.drain(0)
 
 
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ("note_failure", ["refused"], {"unreachable": True}),
+        ("probe_failed", ["refused", 1], {"refused": True}),
+    ],
+    ids=["call", "probe"],
+)
 async def test_a_worker_that_has_ended_starts_again_and_is_told_what_the_others_know(
-    caplog: pytest.LogCaptureFixture,
+    failure: tuple[object, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     async with running() as lab:
         first, second = lab.processes
-        news = "lab", "127.0.0.1:2", "note_failure", ["refused"], {"unreachable": True}
+        news = "lab", "127.0.0.1:2", *failure
         first.channel.tell("learned", *news)
         first.channel.tell("learned", "gone", *news[1:])  # of a backend that a reload has removed here already
         first.channel.tell("switched", "http", False)
