@@ -115,6 +115,29 @@ async def test_a_model_that_cannot_be_moved_is_named_and_one_used_longer_ago_tak
     assert sorted(b.held) == ["m2"]  # m0 was used before it, and is loaded when it is asked for
 
 
+async def test_a_model_for_which_no_other_server_has_room_is_named() -> None:
+    a, b = Server("a", ["m0"], MODELS), Server("b", ["m1"], MODELS)
+    fleet = await loading(a, b, max_models=1).asked()
+    b.gates["infer m1"] = asyncio.Event()
+    call = await fleet.begin("m1")
+    assert await fleet.loader.load_elsewhere(fleet.endpoints[0]) == (
+        "m0: no other server has room for it and can load it",
+    )
+    b.gates["infer m1"].set()
+    await call
+
+
+async def test_a_model_is_not_loaded_twice_at_once() -> None:
+    fleet, a = await alone()
+    a.gates["load m0"] = asyncio.Event()
+    call = await fleet.begin("m0")
+    with pytest.raises(GatewayError, match="model 'm0' is loading at a; try again when that is done") as caught:
+        await fleet.loader.load_at("m0", fleet.endpoints[0])
+    assert caught.value.reason is Reason.FAILED_PRECONDITION
+    a.gates["load m0"].set()
+    assert await call == "a"
+
+
 async def test_nothing_is_loaded_at_a_drained_server_and_nothing_unloaded() -> None:
     fleet, a, b = await pair(idle=1)
     await fleet.loader.load_at("m0", fleet.endpoints[0])
