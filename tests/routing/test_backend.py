@@ -742,6 +742,20 @@ async def test_a_stream_that_hangs_counts_as_a_call_does() -> None:
     assert lab.state() is State.DOWN
 
 
+async def test_an_endpoint_whose_probe_passes_again_gets_the_calls_that_wait() -> None:
+    lab = Lab(wires=2)
+    lab.endpoints[0].probe_failed("HTTP 503", 1, refused=True)
+    running, waiting = [await lab.asked(model) for model in "ab"]
+    assert lab.counts == [0, 1]
+    lab.endpoints[0].probe_passed(1)
+    await settle()
+    assert lab.counts == [1, 1]
+    await lab.endpoints[0].close()
+    lab.endpoints[0].probe_failed("connection refused", 1, refused=False)
+    assert lab.states[0] is State.UP  # it has left: nobody is told
+    await lab.finish(running, waiting)
+
+
 async def test_the_log_tells_of_each_change_of_state(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "gateway")
     lab = Lab(limit=0)
