@@ -228,7 +228,7 @@ async def test_a_version_that_one_holder_lacks_is_asked_of_the_next_which_both_m
         again = await worker.slots.again(request, told, [worker.slots.local.endpoints[0]], 0)
         assert again is not None
         assert again.tries is not None
-        assert (again.version, again.tries.avoided) == ("2", {"a"})
+        assert (again.version, again.tries.avoided) == ("2", frozenset({"a"}))
         with pytest.raises(GatewayError, match="a has no version 2 of x"):
             await worker.slots.again(request, told, [worker.slots.local.endpoints[0]], 1)
 

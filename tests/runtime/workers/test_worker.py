@@ -20,8 +20,11 @@ from tests.running_gateway import config_of
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:PORT", protocols: [v2-rest]}]
 backends: {lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:BACKEND"]}}
-routes: [{match: {model: m}, backend: lab}]
+routes: [{match: {model: m}, backend: lab MORE}]
 """
+
+
+LAST = INFER.replace(b"Host: a", b"Host: a\r\nConnection: close")
 
 
 class Lab:
@@ -34,12 +37,13 @@ class Lab:
         self.channel = Channel(handlers, lambda: None)
         self.port = free_port()
 
-    def pickled(self, backend: int = 1, port: int = 0) -> bytes:
+    def pickled(self, backend: int = 1, port: int = 0, more: str = "") -> bytes:
         """A configuration, with the listener at the worker's port or another one."""
-        return pickle.dumps(config_of(CONFIG.replace("PORT", str(port or self.port)).replace("BACKEND", str(backend))))
+        text = CONFIG.replace("PORT", str(port or self.port)).replace("BACKEND", str(backend)).replace("MORE", more)
+        return pickle.dumps(config_of(text))
 
-    async def start(self, server: Held | None = None) -> None:
-        config = self.pickled(server.port if server else 1)
+    async def start(self, server: Held | None = None, more: str = "") -> None:
+        config = self.pickled(server.port if server else 1, more=more)
         error, addresses, _ = await self.channel.ask("start", config, 1, False, [])
         assert (error, addresses) == ("", {"http": f"127.0.0.1:{self.port}"})
 
@@ -96,7 +100,17 @@ async def test_a_reload_that_fails_changes_nothing_and_its_slots_are_given_back(
             why = await here.channel.ask("reload", here.pickled(port=port), 2)
         assert why == f"listener 'http': cannot bind 127.0.0.1:{port}: Address already in use"
         assert set(here.left) == {2}
-        assert b"200 OK" in await ask(here.port, INFER.replace(b"Host: a", b"Host: a\r\nConnection: close"))
+        assert b"200 OK" in await ask(here.port, LAST)
+
+
+async def test_a_rate_limit_that_the_supervisor_does_not_answer_holds_in_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with held() as server, lab(monkeypatch) as here:
+        server.release.set()
+        await here.start(server, ", policies: [{rate_limit: {requests: 1, seconds: 1000}}]")
+        found = [(await ask(here.port, LAST)).split(b"\r\n")[0] for _ in range(2)]
+    assert found == [b"HTTP/1.1 200 OK", b"HTTP/1.1 429 Too Many Requests"]
 
 
 async def test_a_second_drain_with_less_time_replaces_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
