@@ -832,9 +832,14 @@ async def test_a_record_has_what_the_server_took_and_not_what_the_client_took(ta
 async def test_a_stream_that_reaches_nobody_says_so() -> None:
     lab = Lab(wires=2)
     lab.wires[0].refuses = lab.wires[1].refuses = True
+    record = records.made()
+    record.events = []
     with pytest.raises(TransportError, match="backend 'lab' at host:1: connection refused"):
-        await anext(lab.backend.stream(Request(Operation.INFER, "m")))
+        await anext(lab.backend.stream(Request(Operation.INFER, "m", record=record)))
     assert lab.in_flight == [0, 0]
+    tries = [each for each in record.events if each.name == "try"]
+    assert [each.facts["endpoint"] for each in tries] == ["host:0", "host:1"]
+    assert all(each.error.endswith("connection refused") and each.ended for each in tries)
 
 
 # Sequences
