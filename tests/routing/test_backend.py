@@ -742,6 +742,20 @@ async def test_a_stream_that_hangs_counts_as_a_call_does() -> None:
     assert lab.state() is State.DOWN
 
 
+async def test_an_endpoint_whose_probe_passes_again_gets_the_calls_that_wait() -> None:
+    lab = Lab(wires=2)
+    lab.endpoints[0].probe_failed("HTTP 503", 1, refused=True)
+    running, waiting = [await lab.asked(model) for model in "ab"]
+    assert lab.counts == [0, 1]
+    lab.endpoints[0].probe_passed(1)
+    await settle()
+    assert lab.counts == [1, 1]
+    await lab.endpoints[0].close()
+    lab.endpoints[0].probe_failed("connection refused", 1, refused=False)
+    assert lab.states[0] is State.UP  # it has left: nobody is told
+    await lab.finish(running, waiting)
+
+
 async def test_the_log_tells_of_each_change_of_state(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "gateway")
     lab = Lab(limit=0)
@@ -818,9 +832,14 @@ async def test_a_record_has_what_the_server_took_and_not_what_the_client_took(ta
 async def test_a_stream_that_reaches_nobody_says_so() -> None:
     lab = Lab(wires=2)
     lab.wires[0].refuses = lab.wires[1].refuses = True
+    record = records.made()
+    record.events = []
     with pytest.raises(TransportError, match="backend 'lab' at host:1: connection refused"):
-        await anext(lab.backend.stream(Request(Operation.INFER, "m")))
+        await anext(lab.backend.stream(Request(Operation.INFER, "m", record=record)))
     assert lab.in_flight == [0, 0]
+    tries = [each for each in record.events if each.name == "try"]
+    assert [each.facts["endpoint"] for each in tries] == ["host:0", "host:1"]
+    assert all(each.error.endswith("connection refused") and each.ended for each in tries)
 
 
 # Sequences

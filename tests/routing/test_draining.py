@@ -118,3 +118,37 @@ async def test_a_reload_keeps_a_drain_even_where_the_endpoint_is_reached_in_anot
     replacing = local_backend(Target("lab"), TOY, [over_tls], 0)
     replacing.replace(lab.backend)
     assert (over_tls.drain, replacing.serving) == (drain, ())
+
+
+async def test_a_drained_endpoint_that_leaves_takes_nothing_from_the_others() -> None:
+    lab = Lab(wires=2, limit=1)
+    for drain in (Drain(0), Drain(60)):
+        lab.endpoints[0].set_drain(drain)
+    running, waiting = await lab.asked("a"), await lab.asked("b")
+    lab.backend.remove(lab.endpoints[0])
+    await settle()
+    assert (lab.counts, lab.backend.waiting, waiting.done()) == ([0, 1], 1, False)
+    await lab.finish(running, waiting)
+    assert lab.counts == [0, 2]
+
+
+async def test_an_endpoint_that_joins_drained_gets_no_calls() -> None:
+    lab = Lab(wires=1, limit=1)
+    wire = Wire()
+    joining = Endpoint("host:1", wire, lab.clock)
+    joining.set_drain(Drain(0))
+    lab.backend.add(joining)
+    running, waiting = await lab.asked("a"), await lab.asked("b")
+    assert (lab.counts, len(wire.sent), lab.backend.waiting) == ([1], 0, 1)
+    await lab.finish(running, waiting)
+
+
+async def test_who_waits_for_a_busy_endpoint_that_is_drained_gets_one_that_is_down() -> None:
+    lab = Lab(wires=2, limit=1)
+    lab.endpoints[0].note_failure("connection refused", unreachable=True)
+    running, waiting = await lab.asked("a"), await lab.asked("b")
+    assert lab.counts == [0, 1]
+    lab.endpoints[1].set_drain(Drain(0))
+    await settle()
+    assert lab.counts == [1, 1]
+    await lab.finish(running, waiting)

@@ -8,6 +8,7 @@ from gateway.core.errors import GatewayError, Reason, Status, unsupported
 from gateway.core.globs import ModelRenaming, Rewritten
 from gateway.core.models import ServerInfo
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
+from gateway.core.principal import Grant, Principal
 from gateway.core.protocol import Servers, Traits
 from gateway.core.requests import Answer, Request
 from gateway.core.statistics import ModelStatistics, Statistics
@@ -73,6 +74,13 @@ async def test_what_another_route_takes_first_is_not_counted() -> None:
     assert await counted(one.route("a", listener="x"), listener="x") == ["a:1 of one"]
     with pytest.raises(GatewayError, match="the gateway has no V2 backend"):
         await counted(one.route("a", listener="x"), listener="y")
+
+
+async def test_a_client_sees_only_the_models_that_it_may_use() -> None:
+    alice = Principal("alice", [Grant(frozenset({"metadata"}), ("a*",))])
+    request = Request(Operation.ALL_STATISTICS, protocol="toy", principal=alice)
+    found = await AllStatistics([Lab("one", "a1", "b1", "a2").route("*")])(request)
+    assert [each.name for each in found.models] == ["a1", "a2"]
 
 
 async def test_names_made_of_captures_are_those_that_clients_use() -> None:

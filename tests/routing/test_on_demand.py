@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.operations import Operation
 from gateway.core.protocol import Servers
 from gateway.core.requests import Request
@@ -15,6 +15,7 @@ from gateway.routing.slots import LocalSlots
 from gateway.servers.started_server import JobFailure
 from tests.limits import settle
 from tests.routing.fakes import Wire
+from tests.skipping_loop import skip
 
 CALL, QUESTION = Request(Operation.INFER, "m"), Request(Operation.METADATA, "m")
 LOST = TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "refused", sent=False)
@@ -41,8 +42,8 @@ class Nobody:
 
 
 class Lab:
-    def __init__(self, limit: int = 1, length: int = 10) -> None:
-        self.local = LocalSlots("lab", Servers(), [], limit, queue=QueueSettings(length), clock=lambda: 0.0)
+    def __init__(self, limit: int = 1, length: int = 10, timeout: float = 60.0) -> None:
+        self.local = LocalSlots("lab", Servers(), [], limit, queue=QueueSettings(length, timeout), clock=lambda: 0.0)
         self.slots = StartedSlots(self.local)
         self.starter = Nobody()
         self.endpoint = Endpoint("lab:1", Wire(), lambda: 0.0)
@@ -113,6 +114,41 @@ async def test_a_call_whose_server_is_gone_is_sent_to_another_a_few_times_and_th
         assert await lab.slots.again(CALL, LOST, [lab.endpoint], rounds) is CALL
     with pytest.raises(TransportError, match="refused: it ended with status 3"):
         await lab.slots.again(CALL, LOST, [lab.endpoint], TRIES - 1)
+
+
+async def test_a_call_goes_to_another_server_and_other_errors_are_its_own() -> None:
+    lab = Lab().begin()
+    lab.local.add(lab.endpoint)
+    other = Endpoint("lab:2", Wire(), lambda: 0.0)
+    lab.local.add(other)
+    assert await lab.slots.again(CALL, LOST, [lab.endpoint], 0) is None
+    lab.starter.failure = JobFailure("it ended with status 3", "its last words")
+    with pytest.raises(GatewayError, match=r"^bad row$"):
+        await lab.slots.again(CALL, refusal(Reason.INVALID_INPUT, "bad row"), [other], 0)
+
+
+async def test_a_question_waits_no_longer_than_the_queue_says() -> None:
+    lab = Lab(timeout=5).begin()
+    question = asyncio.ensure_future(lab.slots.wait(QUESTION))
+    await skip(5)
+    with pytest.raises(GatewayError) as caught:
+        await question
+    text = "backend 'lab': no server within 5 s (queue.timeout); try again later"
+    assert (caught.value.reason, caught.value.message, lab.local.waiting) == (Reason.OVERLOADED, text, 0)
+
+
+async def test_a_question_waits_on_if_the_server_leaves_as_it_comes() -> None:
+    lab = Lab().begin()
+    question = asyncio.ensure_future(lab.slots.wait(QUESTION))
+    await settle()
+    lab.local.add(lab.endpoint)
+    lab.local.remove(lab.endpoint)
+    await settle()
+    assert (question.done(), lab.local.waiting) == (False, 1)
+    for each in (lab.endpoint, Endpoint("lab:2", Wire(), lambda: 0.0)):
+        lab.local.add(each)
+    lab.slots.fail_waiting("too late", "")
+    assert await question is lab.endpoint
 
 
 async def test_it_is_known_when_no_call_will_come_any_more() -> None:

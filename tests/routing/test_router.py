@@ -1,6 +1,7 @@
 """Which route a request takes."""
 
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import pytest
 
@@ -251,6 +252,12 @@ def test_inputs_that_only_the_signature_can_tell_meet_no_condition() -> None:
     assert taken([*BY_INPUT, route("rest", model="m")], request) == "rest"
     with pytest.raises(GatewayError, match="needs inputs with datatypes and shapes"):
         taken(BY_INPUT, request)
+
+
+def test_a_request_that_is_forwarded_unread_is_read_where_its_input_decides() -> None:
+    unread = cast(Any, object())  # nothing is asked of it
+    chosen = Router(BY_INPUT, {}).select(replace(asking("m"), unread=unread))
+    assert chosen.reads == "match.input"
 
 
 def test_a_header_must_be_there_with_its_value_or_any() -> None:

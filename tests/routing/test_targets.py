@@ -222,6 +222,16 @@ async def test_a_server_is_asked_again_before_the_first_call_on_a_new_connection
     assert changed == ["told"]
 
 
+async def test_until_it_is_asked_again_it_counts_as_the_server_that_it_was() -> None:
+    lab = Lab()
+    await lab.begun(b"theirs")
+    lab.wires[0].disconnect()
+    ready = asyncio.ensure_future(lab.backend.is_ready())
+    await settle()
+    assert lab.asked()[-1] == "ready theirs"
+    ready.cancel()
+
+
 async def test_it_is_asked_once_for_all_connections_that_close() -> None:
     lab = Lab()
     call = await reconnected(lab, SECONDS_TRUSTED)

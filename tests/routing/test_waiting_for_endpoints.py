@@ -118,3 +118,54 @@ async def test_activity_counts_calls_from_their_arrival_to_their_end_however_the
     with pytest.raises(GatewayError):
         await activity.counted(Lab(wires=0).backend)(Request(Operation.MODEL_READY, "m"))
     assert activity.seconds_active(10) == 6, "a question about readiness is no activity"
+
+
+@pytest.mark.parametrize("end", ["last response", "closed by the client", "error"])
+async def test_activity_counts_streams_to_their_end(end: str) -> None:
+    lab = Lab(wires=1)
+    activity = Activity(lab.clock)
+    stream = activity.counted_stream(lab.backend.stream)(Request(Operation.INFER, "m"))
+    first = asyncio.ensure_future(anext(stream))
+    await settle()
+    lab.clock.now = 4
+    assert activity.calls == 1
+    if end == "error":
+        lab.wires[0].break_off(sent=True)
+        with pytest.raises(GatewayError):
+            await first
+    else:
+        lab.wires[0].answer()
+        await first
+        assert activity.calls == 1
+        await (stream.aclose() if end == "closed by the client" else anext(stream, None))
+    assert (activity.calls, activity.seconds_active(10)) == (0, 10)
+
+
+async def test_those_that_wait_at_a_reload_get_the_endpoints_that_are_there_and_lose_those_that_leave() -> None:
+    lab = Lab(wires=0, limit=1, queue=WAITS)
+    calls = [await lab.asked() for _ in range(2)]
+    wire = Wire()
+    endpoint = Endpoint("new:1", wire, lab.clock)
+    following = local_backend(Target("lab"), TOY, [endpoint], 1, queue=WAITS, clock=lab.clock)
+    following.replace(lab.backend)
+    await settle()
+    assert (len(wire.sent), following.waiting) == (1, 1)
+    following.remove(endpoint)
+    wire.answer()
+    await calls[0]
+    await settle()
+    assert (len(wire.sent), following.waiting) == (1, 1)
+    other = added(lab, following)
+    await settle()
+    other.answer()
+    await calls[1]
+
+
+async def test_a_sequence_waits_for_the_first_endpoint_too() -> None:
+    lab = Lab(wires=0, limit=1, queue=WAITS)
+    call = await lab.asked(parameters={"sequence_id": 7, "sequence_start": True})
+    wire = added(lab)
+    await settle()
+    wire.answer()
+    await call
+    assert lab.backend.local.sequences.count(lab.backend.endpoints[0]) == 1

@@ -52,9 +52,6 @@ class HeldSlots:
         """The functions to call at the end of a call, by slot number."""
         self._last = 0
 
-    def __len__(self) -> int:
-        return len(self._held)
-
     def join(self, generation: Generation) -> None:
         """Register that the worker will use a generation."""
         if generation.number not in self._generations:

@@ -93,6 +93,9 @@ def _socket(family: int, host: str, port: int, *, reuse: bool = False) -> socket
         if family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         made.bind((host, port))
+        if reuse:
+            # The option is only for connections of a previous gateway. It would let other programs bind the address.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     except BaseException:
         made.close()
         raise

@@ -71,6 +71,15 @@ async def test_each_route_says_why_it_does_not_match(parts: tuple[Config, Assemb
     }
 
 
+async def test_a_request_without_datatypes_and_of_another_operation(parts: tuple[Config, Assembly]) -> None:
+    decision = decide(asked(schemaless=True), *parts)
+    told = "no input 'x' UINT8; the request has inputs without datatypes and shapes"
+    assert reasons(decision)["echo,input=x:UINT8"] == told
+    config = config_of(TEXT.replace("path: /v2/models/echo/infer", "operation: metadata"))
+    decision = decide(asked(), config, assemble(config, not_connected, protocols()))
+    assert reasons(decision)["echo,operation=metadata"] == "operation is 'infer', not 'metadata'"
+
+
 async def test_the_values_of_headers_are_not_repeated(parts: tuple[Config, Assembly]) -> None:
     decision = decide(asked(headers=Headers([(b"x-canary", b"secret")])), *parts)
     assert reasons(decision)["by-header"] == "header 'x-canary' has another value than the route needs"

@@ -65,6 +65,12 @@ def over_http(text: bytes, name: bytes = b"endpoint-load-metrics") -> Headers:
         (over_http(base64.b64encode(MESSAGE).rstrip(b"="), b"endpoint-load-metrics-bin"), WHOLE),
         (Grpc(((b"endpoint-load-metrics-bin", MESSAGE),)), WHOLE),
         (Grpc(((b"endpoint-load-metrics-bin", b""),)), {}),
+        # fields of a later version: one of the report, and one of an entry
+        (Grpc(((b"endpoint-load-metrics-bin", b"\x78\x01" + MESSAGE),)), WHOLE),
+        (
+            Grpc(((b"endpoint-load-metrics-bin", bytes.fromhex("42120a0571756575651100000000000010401801")),)),
+            {"named_metrics.queue": 4.0},
+        ),
     ],
 )  # fmt: skip
 def test_reports(headers: Headers, found: dict[str, float]) -> None:

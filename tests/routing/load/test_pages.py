@@ -25,9 +25,10 @@ from gateway.routing.load.pages import (
     PageMeter,
     TritonPageMeter,
 )
+from gateway.routing.load.prometheus import ANSWERED
 from gateway.routing.load.reported import ReportedLoads
 from tests.clock import Clock
-from tests.limits import settle, until
+from tests.limits import GENEROUS, settle, until
 from tests.routing.fakes import TOY, Wire
 from tests.routing.load.test_orca import MESSAGE
 from tests.routing.load.test_triton import PAGE
@@ -167,6 +168,25 @@ async def test_a_page_that_never_comes_is_given_up(caplog: pytest.LogCaptureFixt
         assert each.endpoint.health.is_up
 
 
+async def test_a_page_that_is_not_tritons_says_what_to_set(caplog: pytest.LogCaptureFixture) -> None:
+    async with lab(TritonPageMeter) as (each, pages):
+        pages.says(GAUGE)
+        await each.round()
+        assert each.load_now() is None
+    assert f"the page has no metric {ANSWERED}, so it is not Triton's; set `load`" in caplog.messages[0]
+
+
+async def test_an_endpoint_that_goes_while_it_is_asked_is_waited_for_no_longer() -> None:
+    async with lab() as (each, pages):
+        each.pages.round()
+        await until(lambda: pages.asked)
+        each.backend.remove(each.endpoint)
+        each.clock.now += 1.0
+        each.pages.round()
+        await asyncio.wait_for(pages.gone.wait(), GENEROUS)
+        assert each.load_now() is None
+
+
 async def test_an_endpoint_that_has_gone_is_not_asked_and_its_connection_is_closed() -> None:
     async with lab() as (each, pages):
         pages.says(GAUGE)
@@ -192,12 +212,15 @@ class Reported(Measured):
         super().__init__()
         self.reports = LoadReports(self.backend.choice, "named_metrics.queue", "calls", self.loads, self.clock)
 
-    async def call(self, headers: Headers) -> None:
+    async def call(self, headers: Headers, *, in_stream: bool = False) -> None:
         """A call that is answered with these headers."""
-        call = asyncio.ensure_future(self.backend(Request(Operation.INFER, "m")))
+        stream = self.backend.stream(Request(Operation.INFER, "m"))
+        asked = anext(stream) if in_stream else self.backend(Request(Operation.INFER, "m"))
+        call = asyncio.ensure_future(asked)
         await settle()
         self.wire.open[-1].set_result(Message(status=200, headers=headers, parts=(b"x",)))
         await call
+        await stream.aclose()
 
 
 TEXT = Headers(((b"endpoint-load-metrics", b"TEXT named_metrics.queue=12"),))
@@ -215,6 +238,8 @@ async def test_reports_in_replies_are_read_as_they_pass() -> None:
     assert lab.load_now() == 4
     await lab.call(Headers(()))
     assert lab.load_now() == 4
+    await lab.call(TEXT, in_stream=True)
+    assert lab.load_now() == 12
     await lab.reports.stop()
     await lab.call(TEXT)
     assert lab.load_now() is None
@@ -244,3 +269,5 @@ async def test_endpoints_that_come_later_are_read_and_those_that_leave_are_not()
     lab.backend.add(lab.endpoint)
     await lab.call(TEXT)
     assert lab.load_now() == 12
+    lab.backend.add(Endpoint("127.0.0.1:8002", Wire(), lab.clock))
+    assert lab.load_now() == 12  # the other one keeps its load

@@ -137,6 +137,12 @@ def test_three_long_calls_do_not_make_a_server_slow() -> None:
     assert told.per_call == pytest.approx(0.022, rel=0.05)  # ten times as long by themselves
 
 
+def test_a_server_that_has_answered_no_call_has_no_time() -> None:
+    lab = Lab(0)
+    lab.loads.note_time(lab.servers[0], 3, 1, 0, 0.0)
+    assert lab.loads.last(lab.servers[0]) is None
+
+
 def test_told_calls_count_and_are_never_fewer_than_our_own() -> None:
     lab = Lab(2, 2)
     lab.loads.note_calls(lab.servers[0], 0.0)  # a metric of those that wait alone
@@ -149,11 +155,12 @@ def test_a_use_tells_how_much_a_call_takes() -> None:
     lab = Lab(1, 1)
     for _ in range(5):
         for server, use in zip(lab.servers, (30.0, 90.0), strict=True):
-            lab.loads.note_use(server, use)
+            for _ in range(2):  # told twice at once, it counts once
+                lab.loads.note(server, use, "use")
             server.health.answers += 10
         lab.now += 1.0
-    lab.loads.note_use(lab.servers[0], 30.0)
-    lab.loads.note_use(lab.servers[1], 90.0)
+    lab.loads.note(lab.servers[0], 30.0, "use")
+    lab.loads.note(lab.servers[1], 90.0, "use")
     assert lab.chosen(4) == "aaaa"
     assert set(lab.chosen(2)) == {"a", "b"}
 

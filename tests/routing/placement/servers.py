@@ -86,6 +86,10 @@ class Server:
         """Models that it lists as loaded, and says not to have when they are called."""
         self.load_errors: dict[str, str] = {}
         self.unload_errors: dict[str, str] = {}
+        self.keeps: set[str] = set()
+        """Models that stay loaded although it says that they are unloaded."""
+        self.states: dict[str, str] = {}
+        """The states of models that are not loaded, where it is not UNAVAILABLE."""
         self.errors: dict[Operation, GatewayError] = {}
         """What it answers to operations whatever it has."""
         self.gates: dict[str, asyncio.Event] = {}
@@ -140,7 +144,8 @@ class Server:
             case Operation.UNLOAD:
                 if model in self.unload_errors:
                     raise refusal(Reason.MODEL_ERROR, self.unload_errors[model])
-                self.held.pop(model, None)
+                if model not in self.keeps:
+                    self.held.pop(model, None)
             case Operation.MODEL_READY:
                 return {"done": model in self.held and model not in self.lies_about}
             case _ if model:
@@ -148,14 +153,19 @@ class Server:
                     raise not_found(f"{self.name} has no model {model}")
                 if version and version not in self.held[model]:
                     raise not_found(f"{self.name} has no version {version} of {model}")
-        return {"done": True, "server": self.name, "name": model, "datatype": self.datatype}
+        return {
+            "done": True,
+            "server": self.name,
+            "name": model or next(iter(self.held), ""),
+            "datatype": self.datatype,
+        }
 
     def _index(self) -> Any:
         for model in dict.fromkeys([*self.listed, *self.held]):
             if model in self.held:
                 yield from ((model, version, "READY") for version in self.held[model] or ("",))
             else:
-                yield model, "", "UNAVAILABLE", "unloaded"
+                yield model, "", self.states.get(model, "UNAVAILABLE"), "unloaded"
 
     def calls(self, model: str = "") -> int:
         """How many inferences it was asked for."""
@@ -205,10 +215,11 @@ class Fleet:
         placements = Placements("fleet", lambda: EndpointChoice(LeastInFlight()), self.clock)
         inventory = Inventory(protocol, sender.target_of, names)
         refresher = InventoryRefresher(placements, inventory.of, 30.0, self.clock, randomly=lambda: 0.5)
-        loader = OperatedLoader(
-            placements, self.load_settings or LoadSettings(), protocol, inventory, self.clock, self.agreement
-        )
-        loader.sleep = self._turn
+        loader = None
+        if protocol.traits.servers.extensions:
+            settings = self.load_settings or LoadSettings()
+            loader = OperatedLoader(placements, settings, protocol, inventory, self.clock, self.agreement)
+            loader.sleep = self._turn
         is_on_demand, ask = self.load_settings is not None, sender.without_slot
         slots = PlacedSlots(local, ask, placements, inventory, refresher, loader, is_on_demand=is_on_demand)
         return Backend(sender, slots)

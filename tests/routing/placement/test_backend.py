@@ -2,19 +2,28 @@
 true."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from gateway.core.errors import GatewayError, Reason, TransportError, invalid_output, not_found, refusal
+from gateway.core.frozen import replace
 from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
-from gateway.core.requests import Request, Tries
+from gateway.core.protocol import Protocol
+from gateway.core.requests import ControlRequest, Request, Tries
 from gateway.core.statistics import Statistics
-from gateway.routing.placement.inventory import SignatureComparison
+from gateway.routing.backend import Backend
+from gateway.routing.placement.inventory import SECONDS_WAITED, SignatureComparison
+from gateway.routing.placement.plan import LoadSettings
 from gateway.routing.placement.table import ReplicaState
 from gateway.routing.queue import QueueSettings
+from gateway.routing.slots import LocalSlots
 from tests.limits import settle
-from tests.routing.placement.servers import Fleet, Server, with_traits
+from tests.routing.placement.servers import SCRIPTED, Fleet, Server, with_traits
+from tests.skipping_loop import skip
+
+WITHOUT_LOADS = with_traits(extensions={})
 
 
 @pytest.mark.parametrize("operation", [Operation.METADATA, Operation.MODEL_READY])
@@ -87,6 +96,21 @@ async def test_different_signatures_are_told_and_asked_for_once(caplog: pytest.L
     assert text in caplog.text
     asked = [each.events.count("metadata x") for each in (a, b, c)]
     assert (asked, "metadata alone" in a.events) == ([1, 1, 1], False)
+
+
+async def test_a_signature_that_could_not_be_asked_for_is_compared_later(caplog: pytest.LogCaptureFixture) -> None:
+    a, b = Server("a", ["x"]), Server("b", ["x"])
+    a.datatype, a.errors[Operation.METADATA] = "INT64", refusal(Reason.OVERLOADED, "busy")
+    fleet = Fleet(a, b)
+    fleet.slots.placements.backend = "compared"  # the log tells a difference of each backend once a minute
+    fleet.slots.refresher.comparison = SignatureComparison(fleet.slots.inventory.signature)
+    for _ in range(2):
+        for each in fleet.endpoints:
+            await fleet.slots.refresher.ask_soon(each)
+        assert "with different signatures" not in caplog.text
+    a.errors.clear()
+    await fleet.slots.refresher.ask_soon(fleet.endpoints[0])
+    assert "backend 'compared' has model 'x' with different signatures: x INT64[-1] -> (unknown) at a" in caplog.text
 
 
 async def test_a_wrong_version_costs_no_server_its_model() -> None:
@@ -289,13 +313,18 @@ async def test_a_server_that_comes_back_is_asked_at_once() -> None:
     assert await fleet.server_of("new") == "a"
 
 
-async def test_a_reload_keeps_the_table() -> None:
+@pytest.mark.parametrize("is_asked", [True, False])
+@pytest.mark.parametrize("protocol", [SCRIPTED, WITHOUT_LOADS], ids=["loads", "loads nothing"])
+async def test_a_reload_keeps_the_table(protocol: Protocol, *, is_asked: bool) -> None:
     a, b, c = Server("a", ["x"]), Server("b", ["y"]), Server("c", ["z"])
-    fleet = await Fleet(a, b).asked()
+    fleet = await Fleet(a, b, protocol=protocol).asked()
     old = fleet.backend
-    fleet.backend = fleet.new_backend([fleet.endpoints[0], fleet.endpoint(c)])
-    await asyncio.gather(fleet.slots.refresher.ask_soon(fleet.backend.endpoints[1]))
+    fleet.backend = fleet.new_backend([fleet.endpoints[0], fleet.endpoint(c)], protocol=protocol)
+    if is_asked:
+        await fleet.slots.refresher.ask_soon(fleet.backend.endpoints[1])
     fleet.backend.replace(old)
+    if not is_asked:
+        await fleet.slots.refresher.ask_soon(fleet.backend.endpoints[1])
     assert [await fleet.server_of(model) for model in ("x", "z")] == ["a", "c"]
     with pytest.raises(GatewayError, match="model 'y' is on no server"):
         await fleet.ask("y")
@@ -319,6 +348,45 @@ async def test_a_question_on_its_way_at_a_reload_is_asked_again() -> None:
     assert a.events.count("models") == 3
 
 
+async def test_a_reload_that_places_a_backend_for_the_first_time_has_a_table_of_its_own() -> None:
+    fleet = await Fleet(Server("a", ["x"]), Server("b", ["y"])).asked()
+    local = LocalSlots("fleet", SCRIPTED.traits.servers, fleet.endpoints, 0, clock=fleet.clock)
+    fleet.backend.replace(Backend(fleet.sender, local))
+    assert [await fleet.server_of(model) for model in "xy"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("outcome", ["answers", "refuses", "asked again"])
+async def test_what_a_server_tells_after_a_reload_removed_it_changes_nothing(outcome: str) -> None:
+    a, b = Server("a", ["x"]), Server("b", ["y"])
+    fleet = await Fleet(a, b).asked()
+    old = fleet.slots.refresher
+    gate = b.gates["models"] = asyncio.Event()
+    asking = old.ask_soon(fleet.endpoints[1])
+    await settle()
+    if outcome == "asked again":
+        old.ask_soon(fleet.endpoints[1])
+    before, fleet.backend = fleet.backend, fleet.new_backend(fleet.endpoints[:1])
+    fleet.backend.replace(before)
+    b.refuses = outcome == "refuses"
+    gate.set()
+    await asking
+    await settle()
+    assert (fleet.slots.placements.unknown(), old.errors, b.events) == ((), {}, ["models", "models"])
+    with pytest.raises(GatewayError, match="model 'y' is on no server"):
+        await fleet.ask("y")
+
+
+async def test_the_servers_are_asked_in_one_loop_however_often_it_is_started() -> None:
+    a = Server("a", ["x"])
+    fleet = Fleet(a, load=LoadSettings())
+    for _ in range(2):
+        fleet.slots.start()
+    await settle()
+    assert (await fleet.server_of("x"), a.events) == ("a", ["models", "infer x"])
+    for _ in range(2):
+        fleet.slots.stop()
+
+
 async def test_an_endpoint_that_leaves_and_comes_again_while_it_is_asked_is_asked_again() -> None:
     a, b = Server("a", ["x"]), Server("b", ["y"])
     fleet = await Fleet(a, b).asked()
@@ -338,6 +406,122 @@ async def test_servers_without_a_list_are_asked_for_the_models_that_routes_name(
     fleet = await Fleet(a, b, names=["x", "y", "z"]).asked()
     assert [await fleet.server_of(model) for model in ("x", "y")] == ["a", "b"]
     assert "model-ready z" in a.events
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (not_found("x is not deployed"), "model 'x' is on no server; load it, or correct its name"),
+        (refusal(Reason.NOT_READY, "x is not ready"), "model 'x' is on no server; load it, or correct its name"),
+        (refusal(Reason.OVERLOADED, "too many requests"), "a has not reported its models yet: too many requests"),
+    ],
+    ids=["not found", "not ready", "busy"],
+)
+async def test_a_server_without_a_list_that_does_not_say_yes(error: GatewayError, told: str) -> None:
+    a = Server("a", ["x"])
+    a.lists, a.errors[Operation.MODEL_READY] = False, error
+    fleet = await Fleet(a, names=["x"]).asked()
+    with pytest.raises(GatewayError, match=told):
+        await fleet.ask("x")
+
+
+async def test_servers_that_have_one_model_are_asked_for_its_name() -> None:
+    a, b, nameless = Server("a", ["x"]), Server("b", ["y"]), Server("c")
+    traits = replace(SCRIPTED.traits, models=replace(SCRIPTED.traits.models, one_at=lambda address: True))
+    fleet = await Fleet(a, b, nameless, protocol=replace(SCRIPTED, traits=traits)).asked()
+    assert [await fleet.server_of(model) for model in "xy"] == ["a", "b"]
+    assert (a.events, nameless.events) == (["metadata", "infer x"], ["metadata"])
+
+
+async def test_a_server_that_does_not_tell_its_models_in_time() -> None:
+    a = Server("a", ["x"])
+    a.gates["models"] = asyncio.Event()
+    fleet = Fleet(a)
+    asking = fleet.slots.refresher.ask_soon(fleet.endpoints[0])
+    await skip(SECONDS_WAITED)
+    await asking
+    with pytest.raises(TransportError, match="yet: the server at a did not report its models within 10 s"):
+        await fleet.ask("x")
+
+
+async def test_without_servers_there_is_no_list() -> None:
+    fleet = Fleet()
+    for operation in (Operation.MODELS, Operation.ALL_STATISTICS):
+        with pytest.raises(TransportError, match="backend 'fleet' has no endpoint"):
+            await fleet.ask("", operation)
+
+
+async def test_statistics_that_no_server_tells() -> None:
+    a, b = Server("a", ["x"]), Server("b", ["y"])
+    fleet = await Fleet(a, b).asked()
+    a.refuses = b.refuses = True
+    with pytest.raises(TransportError, match="a: connection refused"):
+        await fleet.ask("", Operation.ALL_STATISTICS)
+
+
+async def test_where_the_gateway_loads_nothing_loads_go_to_all_holders() -> None:
+    servers = [Server("a", ["x"]), Server("b", ["x"]), Server("c", ["y"])]
+    fleet = await Fleet(*servers, protocol=WITHOUT_LOADS).asked()
+    assert await fleet.backend(ControlRequest(Operation.UNLOAD, "x")) is True
+    assert [list(each.held) for each in servers] == [[], [], ["y"]]
+    with pytest.raises(GatewayError, match="model 'z' is on no server"):
+        await fleet.backend(ControlRequest(Operation.LOAD, "z"))
+
+
+async def test_requests_without_a_model_go_to_any_server_and_wait_for_any() -> None:
+    a, b = Server("a", ["x"]), Server("b", ["y"])
+    fleet = await Fleet(a, b, limit=1).asked()
+    a.gates["infer"] = b.gates["infer"] = asyncio.Event()
+    calls = [await fleet.begin("") for _ in range(3)]
+    assert len(fleet.backend.queue) == 1
+    a.gates["infer"].set()
+    assert {*await asyncio.gather(*calls)} == {"a", "b"}
+    a.errors[Operation.INFER] = b.errors[Operation.INFER] = refusal(Reason.MODEL_ERROR, "which model?")
+    with pytest.raises(GatewayError, match="which model"):
+        await fleet.ask("")
+
+
+@pytest.mark.parametrize(
+    ("error", "ready"),
+    [
+        (refusal(Reason.MODEL_ERROR, "bad row"), None),
+        (refusal(Reason.NOT_READY, "warming up"), None),
+        (refusal(Reason.NOT_READY, "warming up"), refusal(Reason.OVERLOADED, "busy")),
+    ],
+    ids=["other error", "ready", "not answered"],
+)
+async def test_errors_that_cost_no_server_its_model(error: GatewayError, ready: GatewayError | None) -> None:
+    a, b = Server("a", ["x"]), Server("b", ["x"])
+    for each in (a, b):
+        each.errors[Operation.INFER] = error
+        if ready is not None:
+            each.errors[Operation.MODEL_READY] = ready
+    fleet = await Fleet(a, b).asked()
+    with pytest.raises(GatewayError, match=error.message):
+        await fleet.ask("x")
+    assert [each.state for each in fleet.slots.placements.models["x"].places.values()] == [ReplicaState.HELD] * 2
+    assert a.calls() + b.calls() == 1
+
+
+@pytest.mark.parametrize(("more", "calls"), [({}, 2), ({"tries": Tries()}, 1)], ids=["", "of a policy"])
+async def test_a_version_that_is_not_listed_is_asked_of_one_more_server(more: dict[str, Any], calls: int) -> None:
+    """Not if a policy counts the tries."""
+    servers = [Server(name) for name in "abc"]
+    for each in servers:
+        each.held = {"x": ()}
+    fleet = await Fleet(*servers).asked()
+    with pytest.raises(GatewayError, match="has no version 2 of x"):
+        await fleet.ask("x", version="2", **more)
+    assert sum(each.calls() for each in servers) == calls
+
+
+async def test_it_is_ready_if_a_server_is() -> None:
+    a, b = Server("a", ["x"]), Server("b", ["y"])
+    fleet = await Fleet(a, b).asked()
+    a.refuses = True
+    assert await fleet.backend.is_ready() is True
+    b.refuses = True
+    assert await fleet.backend.is_ready() is False
 
 
 async def test_statistics_of_all_models_come_from_all_servers() -> None:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from gateway.core.errors import GatewayError, Reason, Status
+from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.models import ModelEntry, NotReady
 from gateway.core.operations import Operation
-from gateway.core.requests import ControlRequest, Request
+from gateway.core.requests import ControlRequest, Request, Tries
+from gateway.routing.endpoint import Drain
 from gateway.routing.placement.agreement import rendezvous
 from gateway.routing.placement.loading import FIRST_PAUSE, UNUSED_SECONDS
 from gateway.routing.placement.plan import STARVED, LoadSettings
@@ -225,6 +226,8 @@ async def test_memory_bounds_the_models_of_a_server() -> None:
     assert list(a.held) == ["m1", "m3", "m4"]
     await fleet.ask("m2")
     assert sorted(a.held) == ["m2", "m3", "m4"]
+    await fleet.ask("m1")
+    assert list(a.held) == ["m1"]  # two of them would not make room enough
 
 
 async def test_a_failed_load_is_told_in_the_servers_words_and_tried_again_after_a_growing_pause() -> None:
@@ -375,6 +378,143 @@ async def test_a_server_that_forgets_one_model_does_not_get_it_back() -> None:
     assert await fleet.server_of("m0") == "a"
 
 
+async def test_a_server_that_was_away_gets_the_models_back_that_were_used_last() -> None:
+    fleet, a = await alone()
+    await fleet.ask_in_turn(("m0", "m1"))
+    a.refuses = True
+    with pytest.raises(GatewayError, match="a: connection refused"):
+        await fleet.ask("m1")
+    a.restart()
+    a.held = {"m2": ("1",)}  # by an operator: there is room for one more
+    fleet.clock.now += 5
+    await fleet.ask("")
+    await settle()
+    assert sorted(a.held) == ["m1", "m2"]
+    assert loads(a) == ["load m0", "load m1", "load m1"]
+
+
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        (["m0"], "backend 'fleet' at a: a: connection refused"),
+        (
+            [],
+            "backend 'fleet': model 'm0' is in the repository of a, which cannot load it now; try again later",
+        ),
+    ],
+    ids=["loaded", "not loaded"],
+)
+async def test_a_model_whose_only_server_is_down_is_loaded_nowhere(held: list[str], told: str) -> None:
+    a, b = Server("a", held, MODELS), Server("b")
+    fleet = await loading(a, b).asked()
+    a.refuses = True
+    fleet.endpoints[0].note_failure("reset", unreachable=True)
+    with pytest.raises(TransportError) as caught:
+        await fleet.ask("m0")
+    assert (caught.value.message, loads(b)) == (told, [])
+
+
+async def test_a_call_elsewhere_does_not_wait_for_a_load() -> None:
+    fleet, a = await alone()
+    with pytest.raises(GatewayError, match="backend 'fleet': no other endpoint is free; try again later"):
+        await fleet.ask("m0", tries=Tries(elsewhere=True))
+    assert loads(a) == []
+
+
+async def test_a_model_that_its_server_loses_is_loaded_again_for_the_calls_that_wait() -> None:
+    fleet, a = await alone(limit=1)
+    await fleet.ask_in_turn(("m0", "m1"))
+    a.gates["infer m0"] = asyncio.Event()
+    calls = [await fleet.begin("m0") for _ in range(2)]
+    del a.held["m0"]
+    await fleet.slots.refresher.ask_soon(fleet.endpoints[0])
+    await settle()
+    assert loads(a) == ["load m0", "load m1", "load m0"]
+    a.gates["infer m0"].set()
+    assert await asyncio.gather(*calls) == ["a", "a"]
+
+
+async def test_a_model_in_flight_that_no_repository_lists_any_more_is_loaded_for_nobody() -> None:
+    fleet, a = await alone()
+    await fleet.ask("m0")
+    a.gates["infer m0"] = asyncio.Event()
+    call = await fleet.begin("m0")
+    a.held, a.listed = {}, ["m1"]
+    await fleet.tick(40)
+    with pytest.raises(GatewayError, match="model 'm0' is on no server; load it, or correct its name"):
+        await fleet.ask("m0")
+    a.gates["infer m0"].set()
+    with pytest.raises(GatewayError, match="a has no model m0"):
+        await call
+
+
+async def test_the_calls_that_wait_at_a_drained_server_make_another_load_their_model() -> None:
+    a, b = Server("a", ["m0"], MODELS), Server("b", [], MODELS)
+    fleet = await loading(a, b, limit=1).asked()
+    a.gates["infer m0"] = asyncio.Event()
+    first, second = [await fleet.begin("m0") for _ in range(2)]
+    fleet.endpoints[0].set_drain(Drain(0))
+    assert await second == "b"
+    a.gates["infer m0"].set()
+    assert await first == "a"
+    assert (loads(a), loads(b)) == ([], ["load m0"])
+
+
+async def test_a_server_that_loads_a_model_for_others_is_asked_until_it_has_it() -> None:
+    [a] = repository("a")
+    a.states["m0"] = "LOADING"
+    fleet = await loading(a).asked()
+    call = await fleet.begin("m0")
+    for _ in range(3):
+        await fleet.tick(1)
+    assert not call.done()
+    a.held["m0"] = ("1",)
+    await fleet.tick(1)
+    assert await call == "a"
+    assert loads(a) == []
+    assert 4 <= a.events.count("models") <= 5  # once in each look
+
+
+async def test_an_idle_model_that_cannot_be_unloaded_stays() -> None:
+    fleet, a = await alone(idle=10)
+    await fleet.ask("m0")
+    a.unload_errors["m0"] = "in use by an ensemble"
+    await fleet.tick(20)
+    assert (loads(a), await fleet.server_of("m0")) == (["load m0", "unload m0"], "a")
+    a.unload_errors.clear()
+    await fleet.tick(20)
+    assert a.held == {}
+
+
+async def test_a_model_that_stays_after_its_unload_gets_calls_again() -> None:
+    fleet, a = await alone(timeout=5)
+
+    async def pause(seconds: float) -> None:
+        fleet.clock.now += seconds
+
+    fleet.loader.sleep = pause
+    await fleet.ask("m0")
+    a.keeps.add("m0")
+    with pytest.raises(GatewayError) as caught:
+        await fleet.backend(ControlRequest(Operation.UNLOAD, "m0"))
+    text = "the server still has the model after 5 s (placement.timeout); raise this timeout, or check the server"
+    assert (caught.value.status, caught.value.message) == (Status.DEADLINE_EXCEEDED, text)
+    assert await fleet.server_of("m0") == "a"
+
+
+async def test_a_server_that_leaves_in_a_load_leaves_it_to_another() -> None:
+    a, b = repository("a", "b")
+    gate = a.gates["load m0"] = b.gates["load m0"] = asyncio.Event()
+    fleet = await loading(a, b).asked()
+    call = await fleet.begin("m0")
+    first, other = (a, b) if loads(a) else (b, a)
+    fleet.backend.remove(fleet.endpoints[fleet.servers.index(first)])
+    gate.set()
+    assert await call == other.name
+    [report] = [each for each in fleet.slots.placements.report() if each.model == "m0"]
+    assert [each.endpoint.address for each in report.holdings] == [other.name]
+
+
 async def test_hot_models_get_copies_and_cold_ones_are_unloaded() -> None:
     fleet, a, b = await pair(max_copies=2, calls_per_copy=2, idle=100.0)
     await fleet.ask("m0")
@@ -510,6 +650,28 @@ async def test_a_model_that_another_gateway_has_just_loaded_is_called_there_and_
     assert [*loads(a), *loads(b), *agreement.asked] == ["load m1"]
 
 
+async def test_a_server_that_lists_a_model_after_a_failed_load_is_not_believed() -> None:
+    [a] = repository("a")
+    a.load_errors["m0"] = "no memory"
+    fleet = await Fleet(a, load=LoadSettings(), agreement=OneAtATime(is_free=True)).asked()
+    with pytest.raises(GatewayError, match="no memory"):
+        await fleet.ask("m0")
+    await settle()
+    a.held["m0"] = ("1",)
+    a.load_errors.clear()
+    fleet.clock.now += FIRST_PAUSE
+    assert await fleet.server_of("m0") == "a"
+    assert loads(a) == ["load m0"] * 2
+
+
+async def test_a_server_that_does_not_answer_hinders_no_load_elsewhere() -> None:
+    a, b = repository("a", "b")
+    fleet = await Fleet(a, b, load=LoadSettings(), agreement=OneAtATime(is_free=True)).asked()
+    b.errors[Operation.MODELS] = refusal(Reason.OVERLOADED, "busy")
+    await fleet.loader.load_at("m0", fleet.endpoints[0])
+    assert loads(a) == ["load m0"]
+
+
 async def test_a_model_that_was_to_make_room_is_called_where_it_is_if_another_gateway_loads_the_new_one() -> None:
     [a] = repository("a")
     agreement = OneAtATime(is_free=True)
@@ -554,7 +716,23 @@ async def test_clients_with_control_load_and_unload() -> None:
         await control(ControlRequest(Operation.UNLOAD, "m0"))
     with pytest.raises(GatewayError, match="no model x in the repository"):
         await control(ControlRequest(Operation.LOAD, "x"))
+    for operation in (Operation.MODEL_READY, Operation.METADATA):
+        with pytest.raises(GatewayError, match="model 'x' is on no server"):
+            await fleet.ask("x", operation)
     assert "x" not in {each.name for each in await fleet.ask("", Operation.MODELS)}  # type: ignore[union-attr]
+
+
+async def test_clients_do_not_load_what_no_server_has_room_for() -> None:
+    fleet, a = await alone(max_models=1)
+    await fleet.ask("m0")
+    a.gates["infer m0"] = asyncio.Event()
+    call = await fleet.begin("m0")
+    with pytest.raises(GatewayError) as caught:
+        await fleet.backend(ControlRequest(Operation.LOAD, "m1"))
+    text = "backend 'fleet': every server is too busy to load model 'm1'; try again later"
+    assert (caught.value.reason, caught.value.message) == (Reason.OVERLOADED, text)
+    a.gates["infer m0"].set()
+    await call
 
 
 async def test_loads_of_clients_also_where_nothing_is_loaded_on_demand() -> None:

@@ -10,12 +10,13 @@ from gateway.admin.operator_actions import add_placing
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.requests import ControlRequest
-from gateway.routing.endpoint import Drain
+from gateway.routing.endpoint import Drain, DrainState
 from gateway.routing.placement.plan import LoadSettings
-from gateway.runtime.app.draining import Draining
+from gateway.runtime.app.draining import INTERVAL, Draining
 from tests.limits import settle
 from tests.routing.placement.servers import Fleet, Server
 from tests.routing.placement.test_loading import MODELS, alone, loading, pair, repository
+from tests.skipping_loop import skip
 
 
 async def test_a_model_is_loaded_where_the_operator_says_and_the_least_recently_used_makes_room() -> None:
@@ -115,6 +116,29 @@ async def test_a_model_that_cannot_be_moved_is_named_and_one_used_longer_ago_tak
     assert sorted(b.held) == ["m2"]  # m0 was used before it, and is loaded when it is asked for
 
 
+async def test_a_model_for_which_no_other_server_has_room_is_named() -> None:
+    a, b = Server("a", ["m0"], MODELS), Server("b", ["m1"], MODELS)
+    fleet = await loading(a, b, max_models=1).asked()
+    b.gates["infer m1"] = asyncio.Event()
+    call = await fleet.begin("m1")
+    assert await fleet.loader.load_elsewhere(fleet.endpoints[0]) == (
+        "m0: no other server has room for it and can load it",
+    )
+    b.gates["infer m1"].set()
+    await call
+
+
+async def test_a_model_is_not_loaded_twice_at_once() -> None:
+    fleet, a = await alone()
+    a.gates["load m0"] = asyncio.Event()
+    call = await fleet.begin("m0")
+    with pytest.raises(GatewayError, match="model 'm0' is loading at a; try again when that is done") as caught:
+        await fleet.loader.load_at("m0", fleet.endpoints[0])
+    assert caught.value.reason is Reason.FAILED_PRECONDITION
+    a.gates["load m0"].set()
+    assert await call == "a"
+
+
 async def test_nothing_is_loaded_at_a_drained_server_and_nothing_unloaded() -> None:
     fleet, a, b = await pair(idle=1)
     await fleet.loader.load_at("m0", fleet.endpoints[0])
@@ -153,3 +177,41 @@ async def test_the_admin_port_loads_and_unloads_and_tells_the_servers_words() ->
         reply = await admin.post("/placement", json={**asked, "do": "unload"})
         assert (reply.json(), list(a.held)) == ({"state": "gone"}, [])
         assert (await admin.get("/placement")).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("load_errors", "told"), [({"m0": "no memory"}, "m0: no memory"), ({}, "others: still loading")]
+)
+async def test_models_that_are_not_loaded_elsewhere_are_told(
+    load_errors: dict[str, str], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = Server("a", ["m0"], MODELS), Server("b", [], MODELS)
+    fleet = await loading(a, b).asked()
+    b.load_errors = load_errors
+    if not load_errors:
+        b.gates["load m0"] = asyncio.Event()
+    draining = Draining(lambda: {"fleet": fleet.backend})
+    assert (await draining.undo("fleet", "a")).drain is None
+    await draining.begin("fleet", "a", 60)
+    await skip(60)
+    drain = fleet.endpoints[0].drain
+    assert drain is not None
+    assert (drain.failed_moves, drain.is_moving) == ((told,), False)
+    assert not fleet.endpoints[0].takes_calls
+    assert f"endpoint a of backend 'fleet' is draining: not loaded elsewhere: {told}" in caplog.text
+    for gate in b.gates.values():
+        gate.set()
+    draining.stop()
+
+
+async def test_nobody_waits_for_the_calls_of_a_drained_server_that_leaves() -> None:
+    fleet = await Fleet(Server("a", ["m0"]), Server("b", ["m0"])).asked()
+    draining = Draining(lambda: {"fleet": fleet.backend})
+    await draining.begin("fleet", "a", 0)
+    (task,) = draining._tasks.values()
+    fleet.backend.remove(fleet.endpoints[0])
+    await skip(INTERVAL)
+    await task
+    drain = fleet.endpoints[0].drain
+    assert drain is not None
+    assert (drain.state, draining._tasks) == (DrainState.DRAINING, {})

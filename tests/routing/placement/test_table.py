@@ -93,5 +93,13 @@ def test_nothing_is_left_of_models_that_nobody_has() -> None:
         table.told(0, ServerInventory())
     assert table.placements.models == {}
     table.told(0, READY)
-    table.placements.leave(table.endpoints[0])
+    for _ in range(2):
+        table.placements.leave(table.endpoints[0])
     assert table.placements.models == {}
+
+
+def test_only_what_a_server_has_can_be_denied() -> None:
+    table = Table("a")
+    table.told(0, READY)
+    found = [table.placements.denied(model, table.endpoints[0], "no model") for model in ("y", "x", "x")]
+    assert (found, table.state()) == ([False, True, False], ReplicaState.FAILED)

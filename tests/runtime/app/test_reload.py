@@ -24,6 +24,7 @@ from tests.interop.processes import free_port
 from tests.limits import until
 from tests.paused_server import INFER, QUESTION, Held, ask, get, held, http, port_of
 from tests.running_gateway import config_of, running_gateway
+from tests.tls.certificates import Authority
 
 LISTENER = 'listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]\n'
 TWO = LISTENER.replace("]}]", ']}, {name: second, bind: "127.0.0.1:0", protocols: [v2-rest]}]')
@@ -210,6 +211,32 @@ async def test_a_call_at_a_removed_listener_is_answered() -> None:
         server.release.set()
         assert await status(reader) == 200
         assert await reader.read() == b""
+
+
+async def test_a_call_at_a_removed_listener_has_only_the_time_of_a_drain(caplog: pytest.LogCaptureFixture) -> None:
+    at_once = "drain: {timeout: 0}\n"
+    async with held() as server, running(TWO + BACKEND + at_once, server) as gateway:
+        reader, _ = await sent(at(gateway, "second"), INFER)
+        await server.arrived.wait()
+        await gateway.reload(config(LISTENER + BACKEND + at_once, server))
+        assert await reader.read() == b""
+        await until(lambda: "closed removed listeners; cancelled requests: 1" in caplog.text, 0)
+
+
+async def test_a_reload_changes_nothing_if_a_certificate_breaks_or_the_gateway_stops_meanwhile(tmp_path: Path) -> None:
+    files = Authority().issue(tmp_path, "localhost")
+    async with running(LISTENER + BACKEND) as gateway:
+        before = gateway.state.config
+        over_tls = config(LISTENER.replace("protocols:", f"tls: {files.server}, protocols:") + BACKEND)
+        files.certificate.write_text("nonsense")
+        with pytest.raises(ReloadError, match=r"^tls\.certificate: expected a certificate in PEM$"):
+            await gateway.reload(over_tls)
+        reloading = asyncio.ensure_future(gateway.reload(config(NO_MODEL)))
+        await asyncio.sleep(0)
+        gateway.announce_end()
+        with pytest.raises(ReloadError, match="the gateway has not started yet, or is stopping; try again"):
+            await reloading
+        assert gateway.state.config is before
 
 
 async def test_if_an_address_cannot_be_bound_nothing_changes() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.runtime.workers.channel import Channel
+from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
+from gateway.runtime.workers.channel import Channel, ChannelClosedError
 from tests.limits import until
 
 GENEROUS = 20
@@ -85,3 +86,51 @@ async def test_messages_behind_one_that_cannot_be_handled_are_read(caplog: pytes
         await until(lambda: not channel.unanswered, 0)
         assert await channel.ask("ping") == "pong"
     assert "the fault: late" in caplog.text
+
+
+async def test_a_message_that_arrives_in_parts_is_read_whole() -> None:
+    async with joined({"size": len}) as channel:
+        assert await channel.ask("size", bytes(3_000_000)) == 3_000_000
+
+
+FAILURES: list[tuple[Exception, GatewayError]] = [
+    (unreachable := TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "gone", sent=True), unreachable),
+    (refused := refusal(Reason.OVERLOADED, "full", retry_after=2.0), refused),
+    (ValueError("secret"), GatewayError(Status.INTERNAL, Reason.INTERNAL, "the gateway failed; its log says why")),
+]
+
+
+@pytest.mark.parametrize("is_later", [False, True])
+@pytest.mark.parametrize(("error", "told"), FAILURES, ids=["unreachable", "refused", "unexpected"])
+async def test_an_error_reaches_the_other_end_and_an_unexpected_one_only_the_log(
+    error: Exception, told: GatewayError, is_later: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise error
+
+    async def fail_later() -> None:
+        fail()
+
+    async with joined({"fail": fail_later if is_later else fail, "ping": lambda: "pong"}) as channel:
+        channel.tell("fail")  # nobody waits for its end
+        with pytest.raises(type(told)) as caught:
+            await channel.ask("fail")
+        assert await channel.ask("ping") == "pong"
+    assert vars(caught.value) == vars(told)
+    assert caplog.text.count("ValueError: secret") == (2 if told is not error else 0)
+
+
+async def test_an_answer_to_a_call_that_has_left_is_dropped_if_nobody_claims_it() -> None:
+    async with joined({"ping": lambda: "pong", "last": lambda: "last"}) as channel:
+        channel.ask("ping").cancel()
+        assert await channel.ask("last") == "last"
+        assert not channel.unanswered
+
+
+async def test_before_the_ends_are_connected_every_message_fails() -> None:
+    channel = Channel({}, lambda: None)
+    channel.tell("ping")
+    with pytest.raises(ChannelClosedError):
+        await channel.ask("ping")
+    channel.close()
+    assert not channel.unanswered

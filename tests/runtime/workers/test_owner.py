@@ -3,6 +3,7 @@
 import asyncio
 from inspect import isawaitable
 
+from gateway.assembly.assembly import RequestsInFlight
 from gateway.runtime.workers.owner import Generation, HeldSlots
 from tests.limits import GENEROUS
 from tests.runtime.app.test_reload import LISTENER, config, running
@@ -59,3 +60,17 @@ async def test_a_slot_that_is_given_back_before_a_call_has_joined_the_queue_is_i
         async with asyncio.timeout(GENEROUS):
             assert (await waiting)[1:] == ("127.0.0.1:1", 0)
         slots.end()
+
+
+async def test_a_generation_is_in_use_until_the_worker_has_left_it_once() -> None:
+    slots, users = HeldSlots(), RequestsInFlight()
+    for _ in range(2):
+        slots.join(Generation(1, {}, users))
+    slots.leave(1)
+    async with asyncio.timeout(GENEROUS):
+        await users.all_ended()
+    slots.leave(1)  # a reload that failed tells it a second time
+    users.began()
+    users.ended()
+    async with asyncio.timeout(GENEROUS):
+        await users.all_ended()

@@ -8,12 +8,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gateway.assembly.assembly import RequestsInFlight
-from gateway.core.errors import GatewayError, TransportError
+from gateway.core.errors import GatewayError, Reason, Status, TransportError, not_found
+from gateway.core.frozen import replace
 from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
 from gateway.core.requests import Request
 from gateway.routing.backend import Backend
-from gateway.routing.endpoint import Endpoint
+from gateway.routing.endpoint import Drain, Endpoint
+from gateway.routing.queue import QueueSettings
 from gateway.routing.slots import LocalSlots
 from gateway.runtime.workers.channel import Channel, Handlers
 from gateway.runtime.workers.owner import Generation, HeldSlots
@@ -42,7 +44,7 @@ class Pair:
         self._generation = Generation(1, {"fleet": fleet.backend}, RequestsInFlight())
 
     @asynccontextmanager
-    async def worker(self) -> AsyncIterator[Worker]:
+    async def worker(self, *, is_limited: bool = True, is_placed: bool = True) -> AsyncIterator[Worker]:
         held = HeldSlots()
         held.join(self._generation)
         handlers: Handlers = {
@@ -66,8 +68,9 @@ class Pair:
         endpoints = [self.fleet.endpoint(each) for each in self.fleet.servers]
         servers, limit = SCRIPTED.traits.servers, self.fleet.backend.max_in_flight
         local = LocalSlots("fleet", servers, endpoints, limit, clock=self.fleet.clock)
+        slots = SupervisedSlots(local, here, 1, lambda address: False, is_limited=is_limited, is_placed=is_placed)
         try:
-            yield Worker(SupervisedSlots(local, here, 1, lambda address: False, is_limited=True, is_placed=True), here)
+            yield Worker(slots, here)
         finally:
             here.close()
             await ended.wait()
@@ -79,6 +82,9 @@ class Pair:
 async def bounded() -> AsyncIterator[None]:
     async with asyncio.timeout(GENEROUS):
         yield
+
+
+UNREACHED = TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "refused", sent=False)
 
 
 def infer(model: str) -> Request:
@@ -154,6 +160,79 @@ async def test_lists_and_loads_are_the_supervisors() -> None:
             await backend(infer("x"))
 
 
+async def test_a_slot_that_arrives_as_its_call_leaves_is_given_back() -> None:
+    fleet = await Fleet(Server("a", ["x"]), limit=1).asked()
+    async with Pair(fleet).worker() as worker:
+        ended = worker.slots.began(infer("x"), await worker.slot(infer("x")))
+        waiting = asyncio.ensure_future(worker.slot(infer("x")))
+        await until(lambda: len(fleet.backend.queue) == 1, 0)
+        ended(True)
+        await until(lambda: not worker.channel.unanswered, 0)
+        assert not waiting.done()
+        waiting.cancel()
+        await until(lambda: not fleet.endpoints[0].in_flight, 0)
+        assert waiting.cancelled()
+
+
+async def test_a_slot_at_an_endpoint_that_the_worker_does_not_know_is_given_back() -> None:
+    fleet = await Fleet(Server("a", ["x"])).asked()
+    async with Pair(fleet).worker() as worker:
+        worker.slots.local.remove(worker.slots.local.endpoints[0])
+        with pytest.raises(TransportError, match="this worker does not know its endpoint a yet; try again later"):
+            await worker.slot(infer("x"))
+        await until(lambda: not fleet.endpoints[0].in_flight, 0)
+
+
+async def test_slots_of_one_endpoint_are_given_back_one_by_one() -> None:
+    fleet = await Fleet(Server("a", ["x"]), limit=2).asked()
+    async with Pair(fleet).worker() as worker:
+        endpoints = [await worker.slot(infer("x")) for _ in range(2)]
+        ended = [worker.slots.began(infer("x"), each) for each in endpoints]
+        for left in (1, 0):
+            ended.pop()(True)
+            await until(lambda: fleet.endpoints[0].in_flight == left, 0)  # noqa: B023
+
+
+async def test_a_worker_chooses_by_itself_where_no_limit_is_shared() -> None:
+    fleet = await Fleet(Server("a", ["x"]), limit=1).asked()
+    async with Pair(fleet).worker(is_limited=False, is_placed=False) as worker:
+        endpoint = await worker.slot(infer("x"))
+        waiting = asyncio.ensure_future(worker.slots.wait(infer("x")))
+        await settle()
+        assert (waiting.done(), worker.slots.local.waiting, fleet.endpoints[0].in_flight) == (False, 1, 0)
+        worker.slots.began(infer("x"), endpoint)(True)
+        assert await waiting is endpoint
+        assert await worker.slots.again(infer("x"), UNREACHED, [], 0) is None
+        with pytest.raises(TransportError, match="refused"):
+            await worker.slots.again(infer("x"), UNREACHED, [endpoint], 0)
+
+
+async def test_metadata_that_waits_at_the_supervisor_takes_no_slot() -> None:
+    fleet = await Fleet(Server("a", ["x"]), limit=1, queue=QueueSettings(wait_for_endpoints=60)).asked()
+    async with Pair(fleet).worker() as worker:
+        fleet.endpoints[0].set_drain(Drain(0))
+        waiting = asyncio.ensure_future(worker.slot(Request(Operation.METADATA, "x")))
+        await until(lambda: fleet.backend.waiting == 1, 0)
+        fleet.endpoints[0].set_drain(None)
+        endpoint = await waiting
+        assert (endpoint.address, endpoint.in_flight, fleet.endpoints[0].in_flight) == ("a", 0, 0)
+
+
+async def test_a_version_that_one_holder_lacks_is_asked_of_the_next_which_both_might_have() -> None:
+    one, other = Server("a"), Server("b")
+    one.held, other.held = {"x": ()}, {"x": ("1", "2")}
+    fleet = await Fleet(one, other).asked()
+    async with Pair(fleet).worker() as worker:
+        request, told = replace(infer("x"), version="2"), not_found("a has no version 2 of x")
+        told.endpoint = "a"
+        again = await worker.slots.again(request, told, [worker.slots.local.endpoints[0]], 0)
+        assert again is not None
+        assert again.tries is not None
+        assert (again.version, again.tries.avoided) == ("2", frozenset({"a"}))
+        with pytest.raises(GatewayError, match="a has no version 2 of x"):
+            await worker.slots.again(request, told, [worker.slots.local.endpoints[0]], 1)
+
+
 async def test_without_a_supervisor_calls_fail_and_say_that_they_can_be_tried_again() -> None:
     fleet = await Fleet(Server("a", ["x"])).asked()
     async with Pair(fleet).worker() as worker:
@@ -163,3 +242,6 @@ async def test_without_a_supervisor_calls_fail_and_say_that_they_can_be_tried_ag
             await worker.slot(infer("x"))
         with pytest.raises(TransportError, match="try again later"):
             await worker.slots.answers[Operation.MODELS](Request(Operation.MODELS))
+        with pytest.raises(TransportError, match="refused"):
+            await worker.slots.again(infer("x"), UNREACHED, [], 0)
+        assert await worker.slots.is_ready() is False
