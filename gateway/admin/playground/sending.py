@@ -205,15 +205,10 @@ async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundRes
 
 
 def client_address(address: str, prepared: Prepared) -> str:
-    """Return the address at which a client on this machine reaches the listener, in the transport's format. Raises
-    PlaygroundFormError."""
+    """Return the address at which a client on this machine reaches the listener, in the transport's format."""
     kind, tls = prepared.protocol.transport, prepared.config.tls is not None
     bare = address.removeprefix("tcp://")
     if bare.startswith("unix:"):
-        if kind == "http":
-            raise PlaygroundFormError(
-                {"listener": "the playground cannot use HTTP over a unix socket; choose another listener"}
-            )
         return bare
     bare = on_loopback(bare)
     if kind == "http":

@@ -97,7 +97,7 @@ class _Place:
     @property
     def url(self) -> str:
         prefix = self.listener.prefix.get(self.prepared.protocol.name, "")
-        return f"{'https' if self.tls else 'http'}://{self.network_address}{prefix}"
+        return f"{'https' if self.tls else 'http'}://{self.address}{prefix}"
 
     @property
     def client_address(self) -> str:
@@ -107,15 +107,6 @@ class _Place:
             return f"{name}://{self.address.removeprefix('unix:').removeprefix('//')}"
         prefix = self.listener.prefix.get(self.prepared.protocol.name, "")
         return f"{name}://{self.address}{prefix}"
-
-    @property
-    def network_address(self) -> str:
-        """`host:port`. Raises _NotPossible for a unix socket."""
-        if self.address.startswith("unix:"):
-            raise _NotPossible(
-                "the listener is a unix socket, which this client cannot use; choose a listener with a port"
-            )
-        return self.address
 
 
 async def snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str, str], host: str) -> list[Snippet]:
@@ -321,7 +312,7 @@ def _tritonclient(module: str) -> Callable[[_Place], str]:
             ]
         lines += [
             "",
-            f"client = InferenceServerClient({place.network_address!r}{security})",
+            f"client = InferenceServerClient({place.address!r}{security})",
             f"result = client.infer({', '.join(arguments)})",
             f"for output in result.get_response(){'.outputs' if module == 'grpc' else '[' + repr('outputs') + ']'}:",
             f"    name = output{'.name' if module == 'grpc' else '[' + repr('name') + ']'}",
@@ -329,7 +320,7 @@ def _tritonclient(module: str) -> Callable[[_Place], str]:
         ]
         if place.listener.prefix.get(place.prepared.protocol.name):
             prefix = place.listener.prefix[place.prepared.protocol.name]
-            lines = [each.replace(repr(place.network_address), repr(place.network_address + prefix)) for each in lines]
+            lines = [each.replace(repr(place.address), repr(place.address + prefix)) for each in lines]
         return "\n".join(lines)
 
     return write
