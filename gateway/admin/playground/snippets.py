@@ -73,6 +73,7 @@ class _Place:
     request: Request
     """The request, adapted to the protocol."""
     calls: int
+    """The number of calls: one, or one for each row. The message is that of the first call."""
     described: Mapping[str, object] | None = None
     """The definition of the protocol, if it is a JSON form that the configuration declares."""
 
@@ -146,12 +147,24 @@ async def _place(
     prepared = prepare(form, config)
     address = addresses[form.listener]
     played = await play(prepared, address, send=False)
-    if not played.calls:
-        raise _NotPossible("the request depends on the model's server")
     call = played.calls[0].call
     assert call.request is not None
     described = described_form(config, prepared.protocol.name)
-    return _Place(prepared, _for_clients(address, host), call.message, call.request, len(played.calls), described)
+    return _Place(
+        prepared,
+        _for_clients(address, host),
+        call.message,
+        call.request,
+        _calls(prepared.request, call.request),
+        described,
+    )
+
+
+def _calls(whole: Request, first: Request) -> int:
+    """Return the number of calls that send the request `whole`. `first` is the first call: the whole request, or one of
+    its rows."""
+    sizes = {each.name: each.elements for each in first.inputs}
+    return max((each.elements // sizes[each.name] for each in whole.inputs if sizes.get(each.name)), default=1)
 
 
 def _for_clients(address: str, host: str) -> str:
