@@ -21,6 +21,7 @@ from gateway.admin.playground.form import PlaygroundForm, PlaygroundFormError
 from gateway.admin.playground.sending import Prepared, on_loopback, play, prepare
 from gateway.assembly.explain.explaining import ASKED
 from gateway.assembly.forms import described_form, spoken
+from gateway.bridge.comparison import compare, rows_before
 from gateway.client.credentials import AUTHORIZATION
 from gateway.config.keys import Config
 from gateway.config.listeners import ListenerConfig
@@ -73,7 +74,7 @@ class _Place:
     request: Request
     """The request, adapted to the protocol."""
     calls: int
-    """The number of calls: one, or one for each row. The message is that of the first call."""
+    """The number of calls: one, or one for each row. `message` is the message of the first call."""
     described: Mapping[str, object] | None = None
     """The definition of the protocol, if it is a JSON form that the configuration declares."""
 
@@ -155,16 +156,9 @@ async def _place(
         _for_clients(address, host),
         call.message,
         call.request,
-        _calls(prepared.request, call.request),
+        rows_before(compare(prepared.request.inputs, call.request.inputs, ())),
         described,
     )
-
-
-def _calls(whole: Request, first: Request) -> int:
-    """Return the number of calls that send the request `whole`. `first` is the first call: the whole request, or one of
-    its rows."""
-    sizes = {each.name: each.elements for each in first.inputs}
-    return max((each.elements // sizes[each.name] for each in whole.inputs if sizes.get(each.name)), default=1)
 
 
 def _for_clients(address: str, host: str) -> str:
