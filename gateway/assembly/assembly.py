@@ -77,7 +77,7 @@ class Assembly:
         self._backends = Backends(config, environment)
         self.policing = Policing(config, environment, self.backends)
         """The policies of backends and routes."""
-        self._sides = BackendSides(config, self.backends, self.policing, self.activities, clock)
+        self._sides = BackendSides(config, self.backends, self.policing, self.activities, environment)
         self.statistics: Mapping[str, ListenerStatistics] = _statistics(config, environment, previous)
         """The statistics of listeners with a metrics page, by listener name. The statistics continue from the previous
         Assembly.

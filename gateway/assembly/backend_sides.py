@@ -1,8 +1,9 @@
 """The backends of a Config in the form that Bridges call: wrapped in their policies, with the signatures of their
 models. `assembly` creates them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from gateway.assembly.environment import Environment
 from gateway.assembly.policing import Policing
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.signature_cache import SignatureCache
@@ -26,12 +27,13 @@ class BackendSides:
         backends: Mapping[str, Backend],
         policing: Policing,
         activities: Mapping[str, Activity],
-        clock: Callable[[], float],
+        environment: Environment,
     ) -> None:
         self._backends = backends
         self._policing = policing
         self._activities = activities
-        self._clock = clock
+        self._clock = environment.clock
+        self._rows_at_once = environment.rows_at_once
         self.all: dict[str, BackendSide] = {}
         for name, each in config.backends.items():
             self.all[name] = self._side(name, each)
@@ -56,4 +58,5 @@ class BackendSides:
         signatures = SignatureCache(handler, traits, self._clock, backend.local.count_joined)
         backend.on_recovery(signatures.drop_all)
         window = (lambda: backend.capacity + 1) if backend.max_in_flight else ROWS_AT_ONCE
+        window = self._rows_at_once or window
         return BackendSide(name, protocol.name, traits, handler, signatures, window, responses, config.limits)

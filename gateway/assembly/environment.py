@@ -81,3 +81,5 @@ class Environment:
     info: ServerInfo
     is_ready: IsReady
     host: Host = field(default_factory=Host)
+    rows_at_once: int | None = None
+    """The maximum number of rows of one batch in flight for a backend; None for the usual number."""

@@ -1,6 +1,7 @@
 """Compares the tensors of a request before and after adaptation, for explanations."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,13 @@ def compare(
         changes.append(TensorChange(pair, shown(tensor), None if found is None else cast(found, tensor)))
     changes += [TensorChange(shown(each), None) for each in left]
     return tuple(changes[:MOST_SHOWN])
+
+
+def rows_before(changes: Sequence[TensorChange]) -> int:
+    """Return the number of rows before the change if the tensors after it are one row, or 0 if no tensor was divided
+    into rows."""
+    shapes = [(each.before.shape, prod(each.after.shape)) for each in changes if each.before and each.after]
+    return max((before[0] for before, row in shapes if row and before and prod(before[1:]) == row), default=0)
 
 
 def cast(before: Tensor, after: Tensor) -> CastShown | None:

@@ -32,6 +32,8 @@ class Assembled:
 
     def __init__(self, text: str) -> None:
         self.wires: list[FakeConnector] = []
+        self.refuses = False
+        """Whether no further Connector can be made."""
         self.shared = SharedEndpoints()
         self.config: Config = config_of(LISTENER + text)
         self.assembly = assembled(
@@ -44,6 +46,8 @@ class Assembled:
         self.report = [watcher._report for watcher in self.assembly.discovery._watchers]
 
     def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str) -> FakeConnector:
+        if self.refuses:
+            raise OSError("too many open files")
         self.wires.append(FakeConnector(address, limits, ip))
         return self.wires[-1]
 
@@ -192,3 +196,24 @@ async def test_the_next_configuration_begins_with_what_was_found() -> None:
     before.assembly.discovery._watchers[0]._reported(frozenset({Found("a:1")}))
     after.assembly.discovery.inherit(before.assembly.discovery)
     assert after.addresses == ["fixed:1", "a:1"]
+
+
+async def test_an_endpoint_that_cannot_be_made_is_tried_again_with_the_next_report() -> None:
+    here = Assembled(TWO)
+    here.refuses = True
+    with pytest.raises(OSError, match="too many open files"):
+        here.find("a:1")
+    assert here.addresses == ["fixed:1"]
+    here.refuses = False
+    here.find("a:1")
+    assert here.addresses == ["fixed:1", "a:1"]
+
+
+async def test_leases_go_on_where_servers_registered_before() -> None:
+    registers = TWO.replace("srv: lab.test", "register: {token: secret}")
+    admin = 'admin: {bind: "127.0.0.1:0"}\n'
+    before, same, other = (Assembled(admin + text) for text in (registers, registers, TWO))
+    before.assembly.discovery.registrations["lab"].take("10.0.0.1:1", 60.0)
+    for after, addresses in ((same, ["fixed:1", "10.0.0.1:1"]), (other, ["fixed:1"])):
+        after.assembly.discovery.inherit_leases(before.assembly.discovery)
+        assert after.addresses == addresses

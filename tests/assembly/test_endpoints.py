@@ -21,7 +21,8 @@ backends: {lab: {protocol: v2-rest, endpoints: ENDPOINTS, limits: {message: LIMI
 class Reloads:
     """Assemblies one after the other, with the Connectors that they made, by address."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str = CONFIG) -> None:
+        self._text = text
         self.shared = SharedEndpoints()
         self.links: dict[str, list[FakeConnector]] = {}
         self.current: Assembly | None = None
@@ -31,7 +32,7 @@ class Reloads:
         return self.links[address][-1]
 
     def assembly(self, *endpoints: str, limit: int = 100) -> Assembly:
-        text = CONFIG.replace("ENDPOINTS", str(list(endpoints))).replace("LIMIT", str(limit))
+        text = self._text.replace("ENDPOINTS", str(list(endpoints))).replace("LIMIT", str(limit))
         self.current = assembled(config_of(text), self._connect, host=Host(self.shared), before=self.current)
         return self.current
 
@@ -89,6 +90,21 @@ async def test_changed_limits_make_a_new_connector_that_is_used_from_the_takeove
     assert new.limits.message == 200
     await second.close_unused_connectors()
     assert (old.is_closed, new.is_closed) == (True, False)
+
+
+async def test_changed_limits_make_a_new_connector_for_passthrough_too() -> None:
+    route = "{match: {protocol: grps-rest, path: /own}, backend: lab, passthrough: true}"
+    reloads = Reloads(CONFIG.replace("v2-rest", "grps-rest") + f"routes: [{route}]")
+    reloads.assembly("a:1", limit=100).start()
+    second = reloads.assembly("a:1", limit=200)
+    endpoint = second.backends["lab"].endpoints[0]
+    before = endpoint.passthrough
+    second.start()
+    assert before is not None
+    assert endpoint.passthrough not in (None, before)
+    await second.close_unused_connectors()
+    found = [(each.limits.message, each.is_closed) for each in reloads.links["a:1"]]
+    assert found == [(100, True), (100, True), (200, False), (200, False)]
 
 
 async def test_an_assembly_that_never_takes_over_leaves_nothing() -> None:

@@ -90,3 +90,20 @@ async def revoked(file: Path, offset: float, *, changes: bool, reloads: bool) ->
             access = following
     access.end()
     assert loop.skipped - begun <= MOST
+
+
+async def test_a_file_that_has_become_invalid_keeps_the_keys_or_gives_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "keys.yaml"
+    write(file, ALICE_ENTRY)
+    configured = config(file)
+    access = Access(configured, lambda: 0.0)
+    file.write_text("keys: 1")
+    assert access.file is not None
+    await access.file.read_now()
+    assert is_accepted(access)
+    assert not is_accepted(Access(configured, lambda: 0.0))
+    kept, none = (each.message for each in caplog.records)
+    assert kept.startswith(f"cannot read the API keys in {file}, so the gateway keeps the previous ones: ")
+    assert none.startswith(f"cannot read the API keys in {file}, so the gateway accepts no key: ")

@@ -82,6 +82,7 @@ def test_what_has_no_effect(config: str, expected: str) -> None:
         ("https://{host}:1{port}/m", "grpcs://triton-0:8001", "https://triton-0:18001/m"),
         ("http://{host}:8002/metrics", "http://[::1]:8000/prefix", "http://[::1]:8002/metrics"),
         ("http://pages:1/{host}", "10.0.0.1:8001", "http://pages:1/10.0.0.1"),
+        ("http://{host}:9090/metrics", "unix:/run/model", "http://localhost:9090/metrics"),
     ],
 )
 def test_the_page_of_an_endpoint(pattern: str, endpoint: str, url: str) -> None:

@@ -30,8 +30,6 @@ async def explained(form: PlaygroundForm, config: Config, address: str) -> Expla
     """
     prepared = prepare(form, config)
     played = await play(prepared, address, send=False)
-    if not played.calls:
-        raise PlaygroundFormError({"": "the message depends on the model's server; send the request instead"})
     message, name = played.calls[0].call.message, prepared.protocol.name
     path = f"{message.path}?{message.query}" if message.query else message.path
     document = {

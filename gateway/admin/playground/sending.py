@@ -164,7 +164,7 @@ async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundRes
     messages that a client would send. If a response does not arrive in time, the result contains an error.
 
     Raises:
-        PlaygroundFormError: the protocol cannot represent the request. Nothing was sent.
+        PlaygroundFormError: the protocol cannot represent the request, or the request has no rows. Nothing was sent.
     """
     notes = _Notes()
     limits = Limits(message=MOST_REPLY)
@@ -199,21 +199,19 @@ async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundRes
         seconds = perf_counter() - began
         await connector.close()
     calls = notes.played()
-    if error is not None and not calls:
-        raise PlaygroundFormError({_field(prepared.form, error.message): error.message})
+    if not calls:
+        text = (
+            error.message if error is not None else "the request has no rows, so nothing is sent; enter a row of values"
+        )
+        raise PlaygroundFormError({_field(prepared.form, text): text})
     return PlaygroundResult(calls, tuple(responses), error, seconds)
 
 
 def client_address(address: str, prepared: Prepared) -> str:
-    """Return the address at which a client on this machine reaches the listener, in the transport's format. Raises
-    PlaygroundFormError."""
+    """Return the address at which a client on this machine reaches the listener, in the transport's format."""
     kind, tls = prepared.protocol.transport, prepared.config.tls is not None
     bare = address.removeprefix("tcp://")
     if bare.startswith("unix:"):
-        if kind == "http":
-            raise PlaygroundFormError(
-                {"listener": "the playground cannot use HTTP over a unix socket; choose another listener"}
-            )
         return bare
     bare = on_loopback(bare)
     if kind == "http":
@@ -303,6 +301,10 @@ class _Declared(SignatureCache):
             return companion_signature(self._signature, companion[1])
         return self._signature
 
+    async def confirm(self, key: Key) -> bool:
+        """Return False, because the form's signature does not change."""
+        return False
+
 
 def _own_names(operation: Operation) -> tuple[str, ...]:
     return DERIVATIVES.get(operation, ())
@@ -348,7 +350,7 @@ def _tls(prepared: Prepared) -> ClientTls | None:
     try:
         context = client_context(TlsFiles(authorities=str(tls.certificate)), alpn=(alpn,) if alpn else ())
     except CertificateError as error:
-        raise PlaygroundFormError({"listener": f"tls.{error.key}: {error}"}) from error
+        raise PlaygroundFormError({"listener": f"tls.certificate: {error}"}) from error
     # The file is the listener's own certificate. A server that has its private key is the listener, regardless of the
     # names in the certificate.
     context.check_hostname = False

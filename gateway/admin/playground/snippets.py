@@ -21,6 +21,7 @@ from gateway.admin.playground.form import PlaygroundForm, PlaygroundFormError
 from gateway.admin.playground.sending import Prepared, on_loopback, play, prepare
 from gateway.assembly.explain.explaining import ASKED
 from gateway.assembly.forms import described_form, spoken
+from gateway.bridge.comparison import compare, rows_before
 from gateway.client.credentials import AUTHORIZATION
 from gateway.config.keys import Config
 from gateway.config.listeners import ListenerConfig
@@ -73,6 +74,7 @@ class _Place:
     request: Request
     """The request, adapted to the protocol."""
     calls: int
+    """The number of calls: one, or one for each row. `message` is the message of the first call."""
     described: Mapping[str, object] | None = None
     """The definition of the protocol, if it is a JSON form that the configuration declares."""
 
@@ -97,7 +99,7 @@ class _Place:
     @property
     def url(self) -> str:
         prefix = self.listener.prefix.get(self.prepared.protocol.name, "")
-        return f"{'https' if self.tls else 'http'}://{self.network_address}{prefix}"
+        return f"{'https' if self.tls else 'http'}://{self.address}{prefix}"
 
     @property
     def client_address(self) -> str:
@@ -107,15 +109,6 @@ class _Place:
             return f"{name}://{self.address.removeprefix('unix:').removeprefix('//')}"
         prefix = self.listener.prefix.get(self.prepared.protocol.name, "")
         return f"{name}://{self.address}{prefix}"
-
-    @property
-    def network_address(self) -> str:
-        """`host:port`. Raises _NotPossible for a unix socket."""
-        if self.address.startswith("unix:"):
-            raise _NotPossible(
-                "the listener is a unix socket, which this client cannot use; choose a listener with a port"
-            )
-        return self.address
 
 
 async def snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str, str], host: str) -> list[Snippet]:
@@ -155,12 +148,17 @@ async def _place(
     prepared = prepare(form, config)
     address = addresses[form.listener]
     played = await play(prepared, address, send=False)
-    if not played.calls:
-        raise _NotPossible("the request depends on the model's server")
     call = played.calls[0].call
     assert call.request is not None
     described = described_form(config, prepared.protocol.name)
-    return _Place(prepared, _for_clients(address, host), call.message, call.request, len(played.calls), described)
+    return _Place(
+        prepared,
+        _for_clients(address, host),
+        call.message,
+        call.request,
+        rows_before(compare(prepared.request.inputs, call.request.inputs, ())),
+        described,
+    )
 
 
 def _for_clients(address: str, host: str) -> str:
@@ -321,7 +319,7 @@ def _tritonclient(module: str) -> Callable[[_Place], str]:
             ]
         lines += [
             "",
-            f"client = InferenceServerClient({place.network_address!r}{security})",
+            f"client = InferenceServerClient({place.address!r}{security})",
             f"result = client.infer({', '.join(arguments)})",
             f"for output in result.get_response(){'.outputs' if module == 'grpc' else '[' + repr('outputs') + ']'}:",
             f"    name = output{'.name' if module == 'grpc' else '[' + repr('name') + ']'}",
@@ -329,7 +327,7 @@ def _tritonclient(module: str) -> Callable[[_Place], str]:
         ]
         if place.listener.prefix.get(place.prepared.protocol.name):
             prefix = place.listener.prefix[place.prepared.protocol.name]
-            lines = [each.replace(repr(place.network_address), repr(place.network_address + prefix)) for each in lines]
+            lines = [each.replace(repr(place.address), repr(place.address + prefix)) for each in lines]
         return "\n".join(lines)
 
     return write

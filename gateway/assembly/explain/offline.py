@@ -59,11 +59,20 @@ def not_connected(
 
 
 def assemble(
-    config: Config, connect: Connect, protocols: Mapping[str, Protocol], clock: Callable[[], float] = monotonic
+    config: Config,
+    connect: Connect,
+    protocols: Mapping[str, Protocol],
+    clock: Callable[[], float] = monotonic,
+    *,
+    rows_at_once: int | None = None,
 ) -> Assembly:
     """Return the Assembly of `config`. Its backends use `protocols` over the Connectors that `connect` creates."""
     connections = Connections(parse_address, connect)
-    return Assembly(config, Environment(protocols, registry.policies(), connections, clock, INFO, lambda: True))
+    policies = registry.policies()
+    return Assembly(
+        config,
+        Environment(protocols, policies, connections, clock, INFO, lambda: True, rows_at_once=rows_at_once),
+    )
 
 
 def without_network(config: Config, protocols: Mapping[str, Protocol]) -> tuple[Config, tuple[Assumption, ...]]:

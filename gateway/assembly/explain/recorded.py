@@ -130,7 +130,7 @@ def _listeners(config: Config, protocols: Mapping[str, Protocol], protocol: str,
     found = [each for each in named if wanted.intersection(each.protocols)]
     if not found:
         what = protocol or "a protocol over HTTP; `--protocol` names another one"
-        raise RecordingError(f"{f'listener {name!r}' if name else 'no listener'} accepts {what}")
+        raise RecordingError(f"listener {name!r} does not accept {what}" if name else f"no listener accepts {what}")
     return found
 
 

@@ -16,7 +16,7 @@ from gateway.assembly.connecting import connect
 from gateway.assembly.explain.decision import Decision, decide
 from gateway.assembly.explain.offline import Assumption, NotSent, assemble, not_connected, without_network
 from gateway.assembly.explain.recorded import Arrival
-from gateway.bridge.comparison import MOST_SHOWN, TensorChange, TensorShown, compare, shown
+from gateway.bridge.comparison import MOST_SHOWN, TensorChange, TensorShown, compare, rows_before, shown
 from gateway.config.keys import Config
 from gateway.config.routes import RouteConfig
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
@@ -107,7 +107,7 @@ class Explanation:
     signature: str = ""
     inputs: tuple[TensorChange, ...] = ()
     rows: int = 0
-    """The number of calls that run a model."""
+    """The number of calls that run a model, sent or not."""
     calls: tuple[CallShown, ...] = ()
     outputs: tuple[TensorChange, ...] = ()
     """The changes from the backend's outputs to the outputs in the response."""
@@ -243,7 +243,9 @@ async def explain(arrival: Arrival, config: Config, protocols: Mapping[str, Prot
     if not send:
         config, assumed = without_network(config, protocols)
     watched = {name: watch.protocol(each) for name, each in protocols.items()}
-    assembly = assemble(config, watch.connect if send else watch.connect_nowhere, watched, loop.time)
+    # The first row that is not sent ends the request. Further rows in flight would fail unseen.
+    connect_, rows_at_once = (watch.connect, None) if send else (watch.connect_nowhere, 1)
+    assembly = assemble(config, connect_, watched, loop.time, rows_at_once=rows_at_once)
     found = Explanation(
         arrival.listener.name,
         arrival.protocol.name,
@@ -298,12 +300,13 @@ class _Journey:
             reply = protocol.encode_error(known, self._request, message)
         came = self._arrival.message.parts
         calls = tuple(_shown_call(each, self._config.references, came) for each in self._watch.calls)
+        inputs = self._inputs()
         return replace(
             self._found,
             calls=calls[:MOST_SHOWN],
             notes=(*self._found.notes, *self._about_credentials(), *self._assumptions(), *self._about_steps()),
-            rows=0 if self._is_graph() else len(self._model_calls()),
-            inputs=self._inputs(),
+            rows=0 if self._is_graph() else max(len(self._model_calls()), rows_before(inputs)),
+            inputs=inputs,
             signature=self._signature(),
             reply=None if reply is None else shown_message(reply),
             seconds=tuple(self._seconds),

@@ -60,7 +60,8 @@ def explanation_lines(found: Explanation) -> Iterator[str]:
         yield f"signature: {found.signature}"
     yield from _change_lines("inputs", found.inputs)
     if found.rows > 1:
-        yield f"  {found.rows} calls: the backend takes one row each; shown is the first"
+        more = "; not all are shown" if len(found.calls) < found.rows else ""
+        yield f"  {found.rows} calls: the backend takes one row each{more}"
     for call in found.calls:
         yield from _call_lines(call, is_sent=found.sent)
     yield from _change_lines("outputs", found.outputs)

@@ -9,16 +9,19 @@ import httpx
 import pytest
 
 from gateway.admin.console.api import Errors
-from gateway.admin.console.configuration import Configuration, PlacedPolicies, PlacedPolicy
+from gateway.admin.console.configuration import Configuration, Marked, PlacedPolicies, PlacedPolicy
 from gateway.admin.console.models import ListedModels, ModelSignature
 from gateway.admin.console.overview import Topology, Traffic
 from gateway.assembly.part import GatewayPart
 from gateway.cli.options import catalog
 from gateway.config import loads
+from gateway.config.fields import VALUE
+from gateway.config.problems import Finding
 from gateway.config.warnings import find_warnings
 from gateway.runtime.app import Gateway
 from tests.admin.asking import admin_client, infer
 from tests.interop.processes import free_port
+from tests.running_gateway import config_of
 
 CONFIG = """
 listeners:
@@ -204,6 +207,27 @@ async def test_the_configuration_has_warnings_at_their_lines(gateway: Gateway, c
     assert {"lab:", "gone:"} <= marks.keys()
     assert "no policy limits the duration of calls to the backend 'lab'" in marks["lab:"]
     assert found.failure is None
+
+
+@pytest.mark.parametrize(
+    ("location", "line", "value"),
+    [
+        (("listeners", 0, "protocols"), "protocols:", "a list"),
+        (("listeners", 0, "name"), "- name: http", "'http'"),
+        (("backends", "lab"), "lab:", "a map"),
+        (("backends", "lab", "polices", "timeout"), "lab:", "a map"),
+        (("backends", "lab", "protocol", "name"), "protocol: v2-rest", "'v2-rest'"),
+        (("routes", 7, "backend"), "routes:", "a list"),
+    ],
+)
+def test_a_remark_is_at_the_nearest_line_above_its_key(location: tuple[str | int, ...], line: str, value: str) -> None:
+    text = """
+listeners: [{name: http, bind: "127.0.0.1:1", protocols: [v2-rest]}]
+backends: {lab: {protocol: v2-rest, endpoints: ["127.0.0.1:2"]}}
+routes: [{match: {model: a}, backend: lab}]
+"""
+    found = Marked(config_of(text), [Finding(location, f"got {VALUE}")]).shown(None)
+    assert [(found.lines[mark.line].strip(), mark.text) for mark in found.marks] == [(line, f"got {value}")]
 
 
 async def test_models_are_listed_with_the_names_that_clients_use(client: httpx.AsyncClient) -> None:

@@ -57,6 +57,15 @@ def test_failures_that_are_kept_longer_are_not_counted_as_if_they_were_frequent(
     assert (of(kept).failed, of(kept, "model", "dou").requests) == (0, 0)
 
 
+def test_an_error_that_passed_undecoded_is_the_servers_from_500_on() -> None:
+    found = RecentRequests()
+    for code in (404, 500, 502):
+        failed = record("double", 1.0, failed=True)
+        failed.status, failed.reason, failed.code = "OK", "", code
+        found.keep(records.batch(failed))
+    assert (of(found).failed, of(found).rejected) == (2, 1)
+
+
 def test_of_nothing_nothing_is_told() -> None:
     found = of(RecentRequests(), "model", "double")
     assert (found.requests, found.of, found.since, found.total.median) == (0, 0, None, None)

@@ -9,7 +9,14 @@ import httpx
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from gateway.admin.openapi.models import MOST_KEPT, ModelsOfClients
+from gateway.assembly.registry import protocols
 from gateway.auth.keys import new_key
+from gateway.config import Config
+from gateway.core.errors import DecodeError
+from gateway.core.models import Signature
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.transport import Destination
 from gateway.runtime.app import Gateway
 from tests.admin.asking import admin_client, key_file
 from tests.interop.processes import free_port
@@ -84,6 +91,36 @@ async def test_an_answer_about_a_model_is_kept_while_its_server_is_away(
     again = await admin.get("/api/openapi/http", params={"model": "double"})
     assert first.json() == again.json()
     assert (await admin.get("/api/openapi/http", params={"model": "my-double"})).json() != first.json()
+
+
+async def test_of_the_answers_about_models_the_last_ones_of_the_configuration_in_use_are_kept() -> None:
+    old, new = config(), config()
+    asked: list[str] = []
+
+    async def handle(request: Request) -> Answer:
+        asked.append(request.model)
+        if request.model == "slow":
+            await models.get(new, select, "http", protocol, "other", "")
+        return Signature() if request.model != "broken" else Response()
+
+    def select(request: Request) -> Destination:
+        return Destination(handle)
+
+    models, protocol = ModelsOfClients(lambda: 0.0), protocols()["v2-rest"]
+
+    async def asks(used: Config, *names: str) -> list[str]:
+        """The models about which servers are asked."""
+        asked.clear()
+        for name in names:
+            await models.get(used, select, "http", protocol, name, "")
+        return asked
+
+    many = [f"m{at}" for at in range(MOST_KEPT + 1)]
+    assert await asks(old, *many, many[-1], many[1]) == many
+    assert await asks(old, many[0]) == [many[0]]
+    assert await asks(old, "slow", "slow") == ["slow", "other", "slow", "other"]  # `new` is in use at the end
+    with pytest.raises(DecodeError, match="the answer about model 'broken' is not a signature"):
+        await asks(new, "broken")
 
 
 def operations(document: Any) -> list[tuple[str, Any]]:

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from gateway.admin.openapi.document import document, listener_url
+from gateway.admin.openapi.document import document, listener_url, security_schemes
 from gateway.assembly import registry
+from gateway.bridge.settings import RouteSettings
 from gateway.config import paths
+from gateway.config.access import AuthConfig
 from gateway.config.keys import Config
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
@@ -151,6 +153,29 @@ def test_each_way_to_identify_oneself_is_a_security_scheme(tmp_path: Any) -> Non
     assert found["components"]["securitySchemes"]["key"] == {"type": "apiKey", "in": "header", "name": "x-lab-key"}
     assert found["security"] == [{"bearer": []}, {"basic": []}, {"key": []}, {}]
     assert "security" not in made(config("protocols: [v2-rest]", rest))
+
+
+@pytest.mark.parametrize(
+    ("ways", "schemes"),
+    [
+        (
+            ["jwt"],
+            {
+                "bearer": {"type": "http", "scheme": "bearer", "description": "A token."},
+                "basic": {"type": "http", "scheme": "basic", "description": "Any user, and a token as the password."},
+            },
+        ),
+        (["certificates"], {"certificate": {"type": "mutualTLS"}}),
+    ],
+)
+def test_ways_without_api_keys_have_their_own_schemes(ways: list[str], schemes: dict[str, Any]) -> None:
+    assert security_schemes(ways, AuthConfig()) == schemes
+
+
+def test_a_model_whose_inputs_are_unknown_is_told() -> None:
+    unknown = DescribedModel("toy", "", Signature(), RouteSettings())
+    found = made(config("protocols: [v2-rest]"), {"v2-rest": unknown})
+    assert "The inputs of `toy` are unknown to clients of v2-rest." in found["info"]["description"]
 
 
 def test_errors_are_those_that_the_protocol_writes() -> None:

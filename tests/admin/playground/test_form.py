@@ -7,6 +7,7 @@ from gateway.admin.playground.form import (
     PlaygroundForm,
     PlaygroundFormError,
     TypedInput,
+    declared,
     has_more_values,
     read_headers,
     read_request,
@@ -39,6 +40,7 @@ def errors(**typed: object) -> dict[str, str]:
         ("a b\nü", "BYTES", "", [b"a b", "ü".encode()]),
         ('["[", ""]', "BYTES", "2,1", [[b"["], [b""]]),
         ("", "FP64", "0, 3", np.zeros((0, 3)).tolist()),
+        ("[[], []]", "FP64", "", np.zeros((2, 0)).tolist()),
         ("7", "FP16", " ", [7.0]),
     ],
 )
@@ -69,6 +71,12 @@ def test_values_become_a_tensor(values: str, datatype: str, shape: str, expected
         ({"values": "1," * 249_999 + "1"}, "values", "more than 250000 values in all inputs"),
         ({"values": "1" * 1001}, "values", "is not a number"),
         ({"values": "1", "datatype": "FP8"}, "datatype", "unknown datatype 'FP8'"),
+        ({"values": "[" * 33 + "1" + "]" * 33}, "values", "more than 32 dimensions"),
+        ({"values": "[[1, 2], 3]"}, "values", "the same length, and contain numbers or text"),
+        ({"values": "[1, null]"}, "values", "the same length, and contain numbers or text"),
+        ({"values": '[1, "x"]'}, "values", "'x' is not a number"),
+        ({"values": "true, maybe", "datatype": "BOOL"}, "values", "'maybe' is neither true nor false"),
+        ({"values": "[true, 2]", "datatype": "BOOL"}, "values", "2 is neither true nor false"),
     ],
 )
 def test_what_is_wrong_is_told_at_its_field(typed: dict[str, str], field: str, text: str) -> None:
@@ -77,10 +85,32 @@ def test_what_is_wrong_is_told_at_its_field(typed: dict[str, str], field: str, t
     assert text in found[f"inputs.1.{field}"]
 
 
-def test_parameters_are_counted_before_they_are_read() -> None:
-    assert errors(parameters='{"x": [' + "[]," * 5000 + "[]]}") == {
-        "parameters": "more than 10000 JSON values; enter fewer parameters"
-    }
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ('{"x": [' + "[]," * 5000 + "[]]}", "more than 10000 JSON values; enter fewer parameters"),
+        ('{"x": ', 'expected a JSON object, such as {"name": 1}'),
+        ("[1]", 'expected a JSON object, such as {"name": 1}'),
+        ('{"x": null}', "parameter 'x' is NoneType, expected a bool, int, float, str, dict or list"),
+    ],
+)
+def test_parameters_that_are_none_are_told(parameters: str, text: str) -> None:
+    """They are counted before they are read."""
+    assert errors(parameters=parameters) == {"parameters": text}
+
+
+def test_an_output_of_an_unknown_datatype_is_told() -> None:
+    form = PlaygroundForm.model_validate(
+        {"listener": "l", "protocol": "p", "outputs": [{"name": "y", "datatype": "FP8"}]}
+    )
+    with pytest.raises(PlaygroundFormError) as caught:
+        declared(form, [])
+    assert str(caught.value).startswith("output 'y' has the unknown datatype 'FP8'; expected one of BOOL, ")
+
+
+def test_headers_are_read_without_their_empty_lines() -> None:
+    form = PlaygroundForm(listener="l", protocol="p", headers="\nX-Team: a: b \n\n", key="k")
+    assert dict(read_headers(form)) == {b"x-team": b"a: b", b"authorization": b"Bearer k"}
 
 
 def test_every_wrong_field_is_told_at_once() -> None:

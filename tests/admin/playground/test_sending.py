@@ -7,19 +7,27 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import httpx
 import orjson
 import pytest
 
 from gateway.admin.playground import sending
 from gateway.admin.playground.api import AT_ONCE
-from gateway.admin.playground.form import PlaygroundForm, read_request
+from gateway.admin.playground.form import PlaygroundForm, PlaygroundFormError, read_request
+from gateway.admin.playground.sending import PlaygroundResult, play, prepare
+from gateway.admin.playground.shown import shown_message
 from gateway.assembly.registry import protocols
+from gateway.core.errors import Reason
+from gateway.core.messages import Message
 from gateway.core.requests import Request
 from gateway.core.tasks import spawn
 from tests.admin.playground.gateways import CONFIG, DOUBLE, HOSTILE, POSTERIOR, UPPER, RunningPlayground, played
 from tests.limits import GENEROUS
+from tests.paused_server import http, listening, read_message
 from tests.policies.states import mirrors
+from tests.running_gateway import config_of, reference
+from tests.tls.certificates import Authority
 
 WAYS = [
     ("http", "v2-rest"), ("http", "v1-rest"), ("http", "umbridge"), ("http", "graphpipe"), ("http", "grps-rest"),
@@ -246,3 +254,138 @@ async def test_an_explanation_leaves_the_policies_of_the_running_gateway_alone(t
         found = (await gateway.client.get("/status")).json()["policies"]
         [state] = [each["state"] for each in found if each["policy"] == "mirror"]
         assert (state["equal"], state["dropped"]) == (1, 0)
+
+
+LISTENERS = """
+listeners:
+  - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge]}
+  - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc]}
+  - {name: socket, bind: "unix:///run/models.sock", protocols: [mip], model: double}
+backends: {lab: {protocol: v2-grpc, endpoints: ["127.0.0.1:1"]}}
+routes: [{match: {model: "*"}, backend: lab}]
+"""
+COUNT = {
+    **DOUBLE,
+    "listener": "grpc",
+    "protocol": "v2-grpc",
+    "model": "count",
+    "operation": "stream",
+    "inputs": [{"name": "n", "datatype": "INT32", "shape": "1, 1", "values": "70"}],
+    "outputs": [],
+}
+THETA = POSTERIOR["inputs"][0]
+TAKEN = "'input0' FP64 [-1, 2], 'out_wrt' INT64 [-1, 1], 'in_wrt' INT64 [-1, 1], 'sens' FP64 [-1, 1]"
+
+
+async def result(form: dict[str, Any], address: str, *, send: bool = True) -> PlaygroundResult:
+    """What becomes of a form whose listener is at this address."""
+    return await play(prepare(PlaygroundForm.model_validate(form), config_of(LISTENERS)), address, send=send)
+
+
+@pytest.mark.parametrize(
+    ("change", "errors"),
+    [
+        (
+            {"inputs": [{**THETA, "shape": "1, 3", "values": "1 2 3"}]},
+            {"inputs.0.values": "input 'input0' has shape [1, 3], expected [-1, 2]"},
+        ),
+        (
+            {"protocol": "umbridge", "inputs": [{**THETA, "shape": "0, 2", "values": "", "declared": [-1, -1]}]},
+            {"": "the request has no rows, so nothing is sent; enter a row of values"},
+        ),
+        (
+            {"protocol": "umbridge", "inputs": [{**THETA, "datatype": "INT64", "values": "1, 9007199254740993"}]},
+            {
+                "inputs.0.values": "this protocol sends FP64, which cannot represent all of these integers exactly; "
+                "use smaller ones"
+            },
+        ),
+        (
+            {"operation": "gradient"},
+            {"": f"input 'sens' is missing; the model takes {TAKEN}"},
+        ),
+    ],
+)
+@pytest.mark.parametrize("send", [False, True])
+async def test_nothing_is_sent_of_a_request_that_does_not_match_the_model(
+    change: dict[str, Any], errors: dict[str, str], send: bool
+) -> None:
+    with pytest.raises(PlaygroundFormError) as caught:
+        await result({**POSTERIOR, **change}, "127.0.0.1:1", send=send)
+    assert caught.value.errors == errors
+
+
+async def test_a_listener_at_a_unix_socket_is_asked(tmp_path: Path) -> None:
+    async with reference("mip", "double", bind=f"unix://{tmp_path}/models.sock") as address:
+        found = await result({**DOUBLE, "listener": "socket", "protocol": "mip"}, address)
+    [response] = found.responses
+    assert response.outputs[0].array.tolist() == [[2.0, 5.0, -6e-5]]
+
+
+async def test_a_long_stream_ends_after_as_many_responses_as_are_kept() -> None:
+    async with reference("v2-grpc", "count") as address:
+        found = await result(COUNT, address)
+    assert found.error is None
+    assert [each.outputs[0].array.tolist() for each in found.responses] == [[[at]] for at in range(64)]
+
+
+async def test_a_reply_that_cannot_be_read_is_told() -> None:
+    async def http_server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_message(reader)
+        writer.write(http(b"HTTP/1.1 200 OK", b"{"))
+        writer.close()
+
+    async def grpc_stream(messages: Any, context: Any) -> AsyncIterator[bytes]:
+        yield b"\xff"
+
+    server = grpc.aio.server()
+    handlers = {"ModelStreamInfer": grpc.stream_stream_rpc_method_handler(grpc_stream)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers),))
+    grpc_port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with listening(http_server) as http_port:
+        for form, port, text in (
+            (DOUBLE, http_port, "the reply is malformed: "),
+            (COUNT, grpc_port, "a reply is malformed: "),
+        ):
+            found = await result(form, f"127.0.0.1:{port}")
+            assert found.error is not None
+            assert (found.error.reason, found.error.message[: len(text)]) == (Reason.INVALID_OUTPUT, text)
+            assert len(found.calls[0].replies) == 1
+    await server.stop(None)
+
+
+async def test_a_certificate_that_is_gone_is_told(tmp_path: Path) -> None:
+    files = Authority().issue(tmp_path, "localhost")
+    text = LISTENERS.replace("umbridge]}", f"umbridge], tls: {files.server}}}")
+    prepared = prepare(PlaygroundForm.model_validate(DOUBLE), config_of(text))
+    files.certificate.unlink()
+    with pytest.raises(PlaygroundFormError) as caught:
+        await play(prepared, "127.0.0.1:1", send=True)
+    [(field, text)] = caught.value.errors.items()
+    assert (field, text[:41]) == ("listener", "tls.certificate: cannot read the file: no")
+
+
+def dumped(at: int, data: str, text: str) -> str:
+    """A line of a hex dump."""
+    return f"{at:08x}  {data:47}  {text}"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "body", "kind", "shown"),
+    [
+        ("v2-rest", b"", "empty", ""),
+        ("v2-rest", b"[" * 102 + b"]" * 102, "text", "[" * 102 + "]" * 102),
+        (
+            "v2-grpc",
+            b"\x08\x96\x01\x1a\x01a",
+            "hex",
+            f"field 1: varint\n{dumped(0, '08 96 01', '...')}\nfield 3: 1 bytes\n{dumped(3, '1a 01 61', '..a')}",
+        ),
+        ("v2-grpc", b"\x08", "hex", dumped(0, "08", ".")),
+        ("v2-grpc", b"\x08" + b"\xff" * 10, "hex", dumped(0, "08" + " ff" * 10, "." * 11)),
+    ],
+)
+def test_a_body_is_shown_by_its_kind(protocol: str, body: bytes, kind: str, shown: str) -> None:
+    found = shown_message(Message(status=200, parts=(body,)), protocols()[protocol])
+    assert (found.kind, found.body, found.cut) == (kind, shown, False)

@@ -8,6 +8,7 @@ import pytest
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.explain.decision import Decision, decide
 from gateway.assembly.explain.offline import assemble, not_connected
+from gateway.assembly.explain.text import decision_lines
 from gateway.assembly.registry import protocols
 from gateway.config import Config
 from gateway.core.datatypes import Datatype
@@ -110,6 +111,7 @@ async def test_without_a_route_it_has_the_error_of_the_client(parts: tuple[Confi
     decision = decide(asked("ecko"), *parts)
     assert (decision.route, decision.error) == ("", "unknown model 'ecko'; did you mean 'echo'?")
     assert all(each.unmet for each in decision.routes)
+    assert list(decision_lines(decision))[-1] == "  no route: unknown model 'ecko'; did you mean 'echo'?"
 
 
 async def test_operations_on_the_server_take_no_route(parts: tuple[Config, Assembly]) -> None:

@@ -13,9 +13,11 @@ from gateway.core.requests import ControlRequest
 from gateway.routing.endpoint import Drain, DrainState
 from gateway.routing.placement.plan import LoadSettings
 from gateway.runtime.app.draining import INTERVAL, Draining
+from tests.assembled import assembled
 from tests.limits import settle
 from tests.routing.placement.servers import Fleet, Server
 from tests.routing.placement.test_loading import MODELS, alone, loading, pair, repository
+from tests.running_gateway import config_of
 from tests.skipping_loop import skip
 
 
@@ -153,17 +155,32 @@ async def test_nothing_is_loaded_at_a_drained_server_and_nothing_unloaded() -> N
     assert (list(a.held), list(b.held)) == (["m0"], [])
 
 
+OTHERS = """
+listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]
+backends:
+  plain: {protocol: v2-rest, endpoints: ["d:1"]}
+  fixed: {protocol: umbridge, endpoints: ["http://e:1", "http://f:1"], placement: {}}
+"""
+
+
 async def test_the_admin_port_loads_and_unloads_and_tells_the_servers_words() -> None:
     a, b = repository("a", "b")
     a.load_errors["m1"] = "out of memory"
     fleet = await loading(a, b).asked()
     app = FastAPI()
-    add_placing(app, lambda: {"fleet": fleet.backend})
+    others = assembled(config_of(OTHERS), lambda *_: None).backends  # type: ignore[arg-type]
+    add_placing(app, lambda: {**others, "fleet": fleet.backend})
     wrong: list[tuple[dict[str, str], int, str]] = [
         ({"backend": "other"}, 404, "unknown backend 'other'"),
         ({"endpoint": "c"}, 404, "backend 'fleet' has no endpoint 'c'"),
         ({"do": "unload"}, 404, "endpoint a does not have model 'm0'"),
         ({"model": "m1"}, 502, "out of memory"),
+        ({"backend": "plain"}, 409, "backend 'plain' has no `placement`; add this key to the backend"),
+        (
+            {"backend": "fixed"},
+            409,
+            "backend 'fixed' has a protocol that cannot load models; load them at their servers",
+        ),
         ({"do": "reload"}, 422, "load"),
     ]
     transport = httpx.ASGITransport(app=app)
