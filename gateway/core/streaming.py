@@ -22,10 +22,10 @@ from gateway.core.errors import (
     unsupported,
 )
 from gateway.core.exchange import (
+    MustBeReadError,
     deadline_passed,
     decoded,
     encoded,
-    for_server,
     name_sender,
     passed,
     relayed,
@@ -34,7 +34,6 @@ from gateway.core.exchange import (
     sanitize_error,
     unread,
     with_backend,
-    written,
 )
 from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.http_status import REASONS_BY_NUMBER
@@ -206,28 +205,28 @@ async def ask_stream(
 
     Raises:
         GatewayError: same as `exchange.ask`, even after some responses.
+        MustBeReadError: the server does not accept the unread message of `request`. Its stream can contain less than
+            the client's, for example no datatypes, so the caller must decode the request and complete the responses.
     """
-    read, message = request, None
-    if request.unread is not None:
+    if request.unread is None:
+        message = await worked(protocol.encode_request, request, target, large=are_large(request.inputs))
+    else:
         assert protocol.relay is not None
-        message = protocol.relay.request(request.unread.message, request, target)
-        if message is None:
-            read = await for_server(request, protocol)
-    if message is None:
-        message = await worked(protocol.encode_request, read, target, large=are_large(read.inputs))
+        passing = protocol.relay.request(request.unread.message, request, target)
+        if passing is None:
+            raise MustBeReadError
+        message = passing
     if not isinstance(protocol.binding, StreamBinding):
         add_forwarded_headers(request, message, target)
     try:
         async with aclosing(connector.stream(message)) as replies:
             async for reply in replies:
                 try:
-                    if read.unread is not None:
-                        answer: Answer = await relayed(reply, read, protocol, target)
+                    if request.unread is not None:
+                        answer: Answer = await relayed(reply, request, protocol, target)
                     else:
                         large = is_large(reply, protocol)
-                        answer = await worked(protocol.decode_response, reply, read, target, large=large)
-                        if request.unread is not None:
-                            answer = await written(answer, read, request)
+                        answer = await worked(protocol.decode_response, reply, request, target, large=large)
                 except GatewayError as error:
                     name_sender(error, reply, message, target)
                     await _wait_for_end(replies)
