@@ -15,7 +15,7 @@ import pytest
 from gateway.core.errors import not_found
 from gateway.core.record import Record
 from gateway.observing import access_log, line_file
-from gateway.observing.access_log import AccessLog, coloured_lines, json_lines, text_lines, times
+from gateway.observing.access_log import MOST_PROBES, AccessLog, coloured_lines, json_lines, text_lines, times
 from gateway.observing.batches import Batch
 from gateway.observing.line_file import LineWriter
 from tests import records
@@ -176,6 +176,12 @@ async def test_probes_have_a_line_when_their_outcome_changes(path: Path, sample:
     probes = [probe(*outcome, client=f"10.0.0.1:{at}") for at, outcome in enumerate(outcomes)]
     found = logged(path, *probes, probe("another client", client="10.0.0.2:1"), sample=sample)
     assert found == ["first", "away", "again", "not ready", "another client"]
+
+
+async def test_probes_of_many_clients_are_forgotten_and_told_once_more(path: Path) -> None:
+    clients = [f"client-{number}:1" for number in range(MOST_PROBES)]
+    probes = [probe(client, client=client) for client in [*clients, clients[0], "one more:1", clients[0]]]
+    assert logged(path, *probes) == [*clients, "one more:1", clients[0]]
 
 
 async def test_models_that_are_called_as_probes_are_not_left_out(path: Path) -> None:

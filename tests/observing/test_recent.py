@@ -70,3 +70,12 @@ def test_requests_of_other_processes_stand_among_them() -> None:
     parent.add(pickle.loads(pickle.dumps(worker.take())))
     assert [each.id for each in parent] == ["4", "3", "2", "1"]
     assert list(worker) == []
+
+
+def test_calls_of_graph_steps_in_other_processes_stand_among_them() -> None:
+    parent, worker = recent_of(records.batch(record("1"))), RecentRequests()
+    worker.keep_steps(records.batch(record("step")))
+    parent.add(pickle.loads(pickle.dumps(worker.take())))
+    assert [each.id for each in parent] == ["1"]
+    counts = [sum(parent.numbers(lambda kind: True, with_steps=each)[0].values()) for each in (False, True)]
+    assert counts == [1, 2]
