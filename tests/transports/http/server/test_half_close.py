@@ -128,12 +128,14 @@ async def test_a_client_that_has_left_is_noticed_while_a_later_request_is_answer
         await until(lambda: not listener.open_connections, 0)
 
 
-async def test_a_stream_that_has_not_begun_is_whole() -> None:
+@pytest.mark.parametrize(("before", "said"), [(b"", b""), (post(b"one"), ONE)], ids=["alone", "behind another"])
+async def test_a_stream_that_has_not_begun_is_whole(before: bytes, said: bytes) -> None:
     source = Source()
-    async with client(stream=source) as (reader, writer):
-        writer.write(get("/stream", "Connection: close"))
+    async with client(later, stream=source) as (reader, writer):
+        writer.write(before + get("/stream", "Connection: close"))
         writer.write_eof()
         await source.asked.wait()
+        assert await reader.readexactly(len(said)) == said
         assert await reader.readexactly(1) == b"H"
         source.say("one", "two", None)
         got = b"H" + await reader.read()
