@@ -6,9 +6,10 @@ import os
 import resource
 import select
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -240,6 +241,39 @@ def files_of_at_most(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_pipe_that_another_process_made_non_blocking_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(write, bytes(4096))
+    waited = []
+
+    def wait(*files: object) -> object:
+        waited.append(files)
+        os.read(read, 2**20)
+        return select.select(*files)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(line_file, "select", SimpleNamespace(select=wait))
+    assert line_file._write(write, b"line\n") == 5
+    assert waited == [((), (write,), ())]
+    os.close(read)
+    os.close(write)
+
+
+def test_a_line_behind_which_another_process_wrote_is_not_cut_off(path: Path) -> None:
+    own, other = (os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) for _ in range(2))
+    os.write(own, b"one\ntw")
+    os.write(other, b"theirs\n")
+    assert not line_file._is_cut_off(own, 2)
+    assert path.read_bytes() == b"one\ntwtheirs\n"
+    os.write(own, b"three")
+    assert line_file._is_cut_off(own, 5)
+    assert path.read_bytes() == b"one\ntwtheirs\n"
+    os.close(own)
+    os.close(other)
 
 
 def test_a_disk_that_fills_up_leaves_whole_lines(path: Path, caplog: pytest.LogCaptureFixture) -> None:

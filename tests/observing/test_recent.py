@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from gateway.core.record import Record
-from gateway.observing.batches import Batch
+from gateway.observing.batches import MOST_KINDS, Batch, kind_with
 from gateway.observing.recent import MOST_RECENT, RecentRequests, has_failed
 from tests import records
 from tests.observing.ended import ended as finished
@@ -41,6 +41,14 @@ def test_a_request_is_kept_as_the_access_log_tells_it() -> None:
     assert (found.ended, found.seconds, found.queued, found.upstream) == (11.0, 1.0, 0.25, 0.0)
     assert (found.bytes_in, found.bytes_out, found.retries) == (5, 70, 0)
     assert (found.model, found.losses) == ("m" * 256, ("cast rounded",))
+
+
+def test_kinds_of_many_models_are_the_same_after_the_first_are_forgotten() -> None:
+    given = [record(str(number)) for number in range(MOST_KINDS + 10)]
+    for number, each in enumerate(given):
+        each.model = str(number)
+    assert [kind.model for kind in records.batch(*given).kinds] == [each.model for each in given]
+    assert len(kind_with) <= MOST_KINDS
 
 
 def test_the_newest_come_first_and_old_ones_are_forgotten() -> None:

@@ -95,6 +95,20 @@ async def test_every_one_of_several_requests_has_its_answer(count: int) -> None:
         assert b"H" + await reader.read() == expected
 
 
+async def test_an_answer_that_takes_time_stands_before_one_that_takes_none() -> None:
+    paused = PausedExchange()
+
+    def exchange(message: Message, protocol: Protocol) -> EventualReply:
+        return say_back(message, protocol) if message.path == "/hello" else paused(message, protocol)
+
+    async with client(exchange) as (reader, writer):
+        writer.write(post(b"one") + HELLO)
+        writer.write_eof()
+        assert await reader.readexactly(1) == b"H"
+        paused.resume.set()
+        assert b"H" + await reader.read() == ONE + SAID
+
+
 async def test_an_idle_connection_is_closed_at_once() -> None:
     async with listening() as listener, connected(listener) as (reader, writer):
         await send_whole(writer, HELLO)
