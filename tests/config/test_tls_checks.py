@@ -45,8 +45,8 @@ def test_files_that_fit_are_accepted(files: Files) -> None:
 def test_files_that_cannot_be_used_are_named_with_their_place(files: Files, tmp_path: Path) -> None:
     other = Authority().issue(tmp_path, "localhost", stem="other")
     locked = tmp_path / "locked.key"
-    key = load_pem_private_key(files.key.read_bytes(), None)
-    locked.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
+    readable = load_pem_private_key(files.key.read_bytes(), None)
+    locked.write_bytes(readable.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
     rows = {
         (files.certificate, other.key): "cannot be used: the private key does not belong to the certificate",
         (tmp_path / "none", files.key): "cannot be used: cannot read the file: no such file",

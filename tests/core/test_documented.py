@@ -2,7 +2,7 @@
 
 import sys
 from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 from pydantic import Field
@@ -50,8 +50,9 @@ def test_a_model_whose_source_is_not_installed_has_no_descriptions(monkeypatch: 
     module = ModuleType("without_source")
     module.__file__ = "/nowhere/without_source.pyc"
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    made: dict[str, Any] = {"__module__": module.__name__}
     source = 'class Made(Documented):\n    size: int = 0\n    """How large it is."""'
-    exec(source, module.__dict__ | {"Documented": Documented}, made := {"__module__": module.__name__})
+    exec(source, module.__dict__ | {"Documented": Documented}, made)
     assert descriptions(made["Made"].model_json_schema()) == {"size": None}
 
 

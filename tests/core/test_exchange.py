@@ -77,7 +77,7 @@ def test_what_needs_no_loop_is_told_at_once(body: bytes, select: Any, expected: 
 @pytest.mark.parametrize(
     ("select", "expected"),
     [
-        (lambda request: Destination(local=lambda request: request.id), (200, b"'read'")),
+        (lambda request: Destination(local=lambda request: request.id == "read"), (200, b"True")),
         (no_route, (400, b"model-not-found: no route")),
         (to(fine), (200, b"True")),
     ],
@@ -304,8 +304,13 @@ async def test_a_deadline_of_the_transports_own_tells_how_long_the_call_waited()
         note_wait(2, 0.5)
         raise TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, "no connection within 1 s", sent=False)
 
-    errors = []
-    toy = replace(TOY, encode_error=lambda error, *more: errors.append(error) or Message(status=504))
+    errors: list[GatewayError] = []
+
+    def encode_error(error: GatewayError, *more: object) -> Message:
+        errors.append(error)
+        return Message(status=504)
+
+    toy = replace(TOY, encode_error=encode_error)
     reply = answer(message(), toy, LISTENER, to(waits))
     assert inspect.isawaitable(reply)
     await reply

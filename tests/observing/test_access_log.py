@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -251,10 +252,10 @@ def test_a_pipe_that_another_process_made_non_blocking_is_waited_for(monkeypatch
             os.write(write, bytes(4096))
     waited = []
 
-    def wait(*files: object) -> object:
+    def wait(*files: Any) -> object:
         waited.append(files)
         os.read(read, 2**20)
-        return select.select(*files)  # type: ignore[call-overload]
+        return select.select(*files)
 
     monkeypatch.setattr(line_file, "select", SimpleNamespace(select=wait))
     assert line_file._write(write, b"line\n") == 5

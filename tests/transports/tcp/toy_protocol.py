@@ -146,8 +146,7 @@ async def listening(
 ) -> AsyncIterator[TcpListener]:
     """A listener on a free port of the loopback, or at `address`. The test has GENEROUS seconds for it."""
     settings = ListenerSettings(limits=limits)
-    protocol = toy(framing)
-    protocol = replace(protocol, binding=replace(protocol.binding, credential=credential))
+    protocol = replace(toy(framing), binding=StreamBinding(framing, credential=credential))
     functions = replace(exchanges(exchange), admit=admit)
     listener = TcpListener(settings, [(protocol, "")], functions, timeouts=timeouts)
     await listener.start(address or Address("127.0.0.1", scheme="tcp"))
