@@ -11,7 +11,7 @@ from gateway.core.protocol import Limits, Protocol
 from gateway.transports.http.server import connection
 from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.timeouts import Timeouts
-from tests.limits import GENEROUS, settle, until
+from tests.limits import GENEROUS, settle
 from tests.transports.http.server.toy_listener import (
     HELLO,
     LAST,
@@ -97,7 +97,7 @@ async def test_what_is_sent_ahead_without_memory_for_it_is_refused_behind_the_re
     async with client(paused, limits=Limits()) as (reader, writer):
         writer.write(post(b"one"))
         await paused.requests.get()
-        monkeypatch.setattr(PROCESS_MEMORY, "limit", PROCESS_MEMORY.used)
+        monkeypatch.setattr(PROCESS_MEMORY, "limit", 0)
         whole = post(bytes(200_000))
         for at in range(0, len(whole), 50_000):
             writer.write(whole[at : at + 50_000])
@@ -112,12 +112,11 @@ async def test_what_is_sent_ahead_without_memory_for_it_is_refused_behind_the_re
 async def test_a_body_for_which_the_memory_does_not_suffice_while_it_arrives_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = PROCESS_MEMORY.used
     async with client(echo, limits=Limits()) as (reader, writer):
         whole = post(bytes(MIB))
         await send_whole(writer, whole[: MIB // 8])
-        await until(lambda: PROCESS_MEMORY.used > before)
-        monkeypatch.setattr(PROCESS_MEMORY, "limit", PROCESS_MEMORY.used)
+        await settle()
+        monkeypatch.setattr(PROCESS_MEMORY, "limit", 0)
         await send_whole(writer, whole[MIB // 8 :])
         refused = await reader.read()
     assert refused.startswith(b"HTTP/1.1 503 ")
