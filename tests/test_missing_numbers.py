@@ -283,6 +283,9 @@ def test_a_word_in_a_string_is_never_a_missing_number() -> None:
     assert missing.as_nan(b'{"a": null}', members=False) is None
     assert missing.as_nan(b'{"a": null}', members=True) == b'{"a": NaN }'
     assert missing.as_nan(b"[1, nullable]", members=True) is None
+    for blanks, expected in ((b" " * 63, b"[1,%bNaN ]"), (b" " * 64, None)):  # so many are looked over
+        found = missing.as_nan(b"[1,%bnull]" % blanks, members=True)
+        assert found == (expected and expected % blanks)
 
 
 @given(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from gateway.core.frozen import replace
 from gateway.core.messages import Headers, Message
 from tests.protocols.v2.grpc.by_hand import field, tensor
 from tests.protocols.v2.grpc.wire import INFER
@@ -128,6 +129,65 @@ async def test_binary_tensors_are_read_for_a_server_without_them(flavor: str) ->
     reply = await wires.send("v2-rest", ASKED_IN_BINARY)
     assert (reply.status, json.loads(bytes(reply.body))["outputs"][0]["data"]) == (200, [1.0])
     assert json.loads(bytes(sent(wires)[0].body))["inputs"][0]["data"] == [1.0]
+
+
+async def test_what_is_read_for_a_server_is_refused_if_it_is_malformed() -> None:
+    wires = rest(config(backend="flavor: plain"), replying(PLAIN_REPLY, headers=JSON))
+    reply = await wires.send("v2-rest", replace(ASKED_IN_BINARY, parts=(BINARY + b"x",)))
+    assert (reply.status, sent(wires)) == (400, [])
+    told = "1 bytes follow the last tensor; each must be counted in a binary_data_size"
+    assert json.loads(bytes(reply.body)) == {"error": told}
+
+
+METADATA = {
+    "name": "m", "versions": ["1"], "platform": "",
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [1]}],
+    "outputs": [{"name": "y", "datatype": "FP32", "shape": [1]}],
+}  # fmt: skip
+NAMED = b'{"x": 1.5}'
+IN_V2 = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[1.5]}]}'
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "flavor", "reply", "asked", "told"),
+    [
+        ("generate", NAMED, "plain", PLAIN_REPLY, [("infer", IN_V2)], [b'{"model_name":"m","y":1.0}']),
+        ("generate_stream", NAMED, "plain", PLAIN_REPLY, [("infer", IN_V2)], [b'{"model_name":"m","y":1.0}', b""]),
+        (
+            "generate_stream", NAMED, "mlserver", PLAIN_REPLY,
+            [("generate_stream", IN_V2)], [b'{"model_name":"m","y":1.0}', b""],
+        ),
+        (
+            "generate_stream", IN_V2, "triton", b'{"model_name":"m","y":1.0}',
+            [("generate_stream", b'{"x":[1.5]}')], [PLAIN_REPLY, b""],
+        ),
+    ],
+)  # fmt: skip
+async def test_a_body_is_read_for_a_server_that_has_no_such_path(
+    path: str, body: bytes, flavor: str, reply: bytes, asked: list[tuple[str, bytes]], told: list[bytes]
+) -> None:
+    async def serve(message: Message) -> Message:
+        answer = json.dumps(METADATA).encode() if message.method == "GET" else reply
+        return Message(status=200, headers=Headers(JSON), parts=(answer,))
+
+    wires = rest(config(backend=f"flavor: {flavor}"), serve)
+    message = Message("POST", f"/v2/models/m/{path}", Headers(JSON), (body,))
+    answers = await wires.stream("v2-rest", message) if "stream" in path else [await wires.send("v2-rest", message)]
+    assert [bytes(each.body) for each in answers] == told
+    found = [(each.path, bytes(each.body)) for each in sent(wires) if each.method == "POST"]
+    assert found == [(f"/v2/models/m/{path}", body) for path, body in asked]
+
+
+async def test_prompts_pass_unread_after_tensors_that_the_server_does_not_accept() -> None:
+    async def serve(message: Message) -> Message:
+        answer = json.dumps(METADATA).encode() if message.method == "GET" else b'{"model_name":"m","y":1.0}'
+        return Message(status=200, headers=Headers(JSON), parts=(answer,))
+
+    wires = rest(config(backend="flavor: triton"), serve)
+    prompt = b'{ "x": 1.5, "of_tomorrow": {} }'
+    for body in (IN_V2, prompt):
+        await wires.stream("v2-rest", Message("POST", "/v2/models/m/generate_stream", Headers(JSON), (body,)))
+    assert [bytes(each.body) for each in sent(wires) if each.method == "POST"] == [b'{"x":[1.5]}', prompt]
 
 
 READ = {

@@ -74,6 +74,9 @@ class Bridge:
         self._reads_first = False
         """True if a server has rejected a message that was relayed without decoding. All later messages are decoded
         first."""
+        self._reads_streams_first: set[bool] = set()
+        """Same as `_reads_first`, for requests for streams, which a server may accept only with or only without
+        datatypes: contains the values of `schemaless` of rejected messages."""
         self._infer = backend.handler
         self._reduces_streams = settings.stream != "error" and backend.responses is not None
         self._unchanged = settings.leaves_tensors_unchanged and _have_same_tensors(client.traits, backend.traits)
@@ -135,13 +138,13 @@ class Bridge:
     async def _relayed_stream(self, request: Request) -> AsyncGenerator[Response, None]:
         """Yield the responses to a request that is relayed without decoding."""
         try:
-            if not self._reads_first:
+            if request.schemaless not in self._reads_streams_first:
                 async with aclosing(self._backend.stream(request)) as passing:
                     async for each in passing:
                         yield each
                 return
         except MustBeReadError:
-            self._reads_first = True
+            self._reads_streams_first.add(request.schemaless)
         read = await after_all(request, self._client)
         async with aclosing(self.stream(read)) as responses:
             async for each in responses:

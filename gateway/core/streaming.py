@@ -22,6 +22,7 @@ from gateway.core.errors import (
     unsupported,
 )
 from gateway.core.exchange import (
+    MustBeReadError,
     deadline_passed,
     decoded,
     encoded,
@@ -206,12 +207,16 @@ async def ask_stream(
 
     Raises:
         GatewayError: same as `exchange.ask`, even after some responses.
+        MustBeReadError: the server does not accept the unread message, and its responses can lack datatypes. The caller
+            must decode the request and complete the responses.
     """
     read, message = request, None
     if request.unread is not None:
         assert protocol.relay is not None
         message = protocol.relay.request(request.unread.message, request, target)
         if message is None:
+            if not isinstance(protocol.binding, StreamBinding):  # such as Triton's `generate_stream`
+                raise MustBeReadError
             read = await for_server(request, protocol)
     if message is None:
         message = await worked(protocol.encode_request, read, target, large=are_large(read.inputs))

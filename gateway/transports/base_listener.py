@@ -1,6 +1,7 @@
 """The base class for the listeners of all transports. It accepts clients, closes their connections, and counts them."""
 
 import asyncio
+from abc import ABC, abstractmethod
 
 from gateway.core.address import Address
 from gateway.core.frozen import replace
@@ -11,7 +12,7 @@ from gateway.transports.timeouts import Timeouts
 from gateway.transports.tls import accepting
 
 
-class BaseListener:
+class BaseListener(ABC):
     """The part of a Listener that does not depend on the protocol and does not handle requests."""
 
     address: str
@@ -23,9 +24,9 @@ class BaseListener:
         self._server: asyncio.Server | None = None
         self._accept_with(settings)
 
+    @abstractmethod
     def serve(self) -> asyncio.BaseProtocol:
         """Return the connection object for a new client, after the TLS handshake."""
-        raise NotImplementedError
 
     def _accept_with(self, settings: ListenerSettings) -> None:
         """Use these settings for clients that connect from now on."""

@@ -164,7 +164,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         """Replace this object with the connection of a transport, and pass on the bytes that have arrived."""
         transport, served = self._transport, self._context.serve[at]()
         self._hand_over_to(served)
-        protocol = typing.cast(asyncio.BaseProtocol, served)
+        protocol = typing.cast(asyncio.BufferedProtocol, served)
         # uvloop reads differently for a BufferedProtocol, and checks the type when reading begins.
         transport.pause_reading()
         transport.set_protocol(protocol)
@@ -172,11 +172,8 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         protocol.connection_made(transport)
         if not received or transport.is_closing():
             return
-        if isinstance(protocol, asyncio.BufferedProtocol):
-            memoryview(protocol.get_buffer(len(received)))[: len(received)] = received
-            protocol.buffer_updated(len(received))
-        else:
-            typing.cast(asyncio.Protocol, protocol).data_received(bytes(received))
+        memoryview(protocol.get_buffer(len(received)))[: len(received)] = received
+        protocol.buffer_updated(len(received))
 
     def _refuse_unknown(self, why: str) -> None:
         connections = self._context.connections

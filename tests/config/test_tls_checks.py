@@ -2,6 +2,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from gateway.cli.options import catalog
 from gateway.config import ConfigError
@@ -39,12 +45,14 @@ def test_files_that_fit_are_accepted(files: Files) -> None:
 def test_files_that_cannot_be_used_are_named_with_their_place(files: Files, tmp_path: Path) -> None:
     other = Authority().issue(tmp_path, "localhost", stem="other")
     locked = tmp_path / "locked.key"
-    locked.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIB\n-----END ENCRYPTED PRIVATE KEY-----\n")
+    readable = load_pem_private_key(files.key.read_bytes(), None)
+    locked.write_bytes(readable.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
     rows = {
         (files.certificate, other.key): "cannot be used: the private key does not belong to the certificate",
         (tmp_path / "none", files.key): "cannot be used: cannot read the file: no such file",
         (files.key, files.key): "cannot be used: expected a certificate in PEM",
         (files.certificate, files.ca): "cannot be used: expected a private key in PEM",
+        (files.certificate, locked): "cannot be used: it has a passphrase; store the key without a passphrase",
         (tmp_path, files.key): "cannot be used: not a regular file",
         (files.certificate, "tls.key"): "expected an absolute path, got 'tls.key'",
     }

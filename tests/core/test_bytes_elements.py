@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.bytes_elements import PIECE, count, pack, pieces, unpack
+from gateway.core.bytes_elements import PIECE, count, offsets, pack, pieces, unpack
 from gateway.core.errors import DecodeError
 from tests.traced import traced
 
@@ -55,6 +55,34 @@ def test_elements_past_the_end(raw: bytes, element: int) -> None:
     for read in (unpack, count):
         with pytest.raises(DecodeError, match=f"element {element} reaches past the end"):
             read(raw)
+
+
+@pytest.mark.parametrize(
+    ("elements", "step", "expected"),
+    [
+        ([], 2, [0]),
+        ([b"a", b"", b"bc", b"d"], 1, [0, 5, 9, 15, 20]),
+        ([b"a", b"", b"bc", b"d"], 2, [0, 9, 20]),
+        ([b"12345"] * 1000, 250, [0, 2250, 4500, 6750, 9000]),
+    ],
+)
+def test_offsets_of_rows(elements: list[bytes], step: int, expected: list[int]) -> None:
+    assert offsets(pack(elements), step) == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "error"),
+    [
+        (pack([b"12345"] * 1000)[:-1], "BYTES element 999 reaches past the end of the data"),
+        (b"\x00", "BYTES element 0 reaches past the end of the data"),
+        (pack([b"a"] * 3), "BYTES data of 15 bytes is not a multiple of 2 elements"),
+        (pack([b"12345"] * 1001), "BYTES data of 9009 bytes is not a multiple of 2 elements"),
+    ],
+)
+def test_offsets_of_what_is_no_rows(raw: bytes, error: str) -> None:
+    with pytest.raises(DecodeError) as refused:
+        offsets(raw, 2)
+    assert str(refused.value) == error
 
 
 @given(st.binary(max_size=40))

@@ -19,7 +19,7 @@ from gateway.core.messages import NO_HEADERS, Headers, Message, ReplyMessage
 from gateway.core.offload import LARGE
 from gateway.core.operations import Operation
 from gateway.core.protocol import GrpcBinding, HttpBinding, ListenerSettings, Servers, Target, Traits, TransportBinding
-from gateway.core.queue_wait import note_wait
+from gateway.core.queue_wait import LATER, note_wait
 from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import Tensor
 from gateway.core.transport import Destination
@@ -72,6 +72,23 @@ def test_what_needs_no_loop_is_told_at_once(body: bytes, select: Any, expected: 
     reply = answer(message(body), TOY, LISTENER, select)
     assert isinstance(reply, Message)
     assert (reply.status, reply.body) == expected
+
+
+@pytest.mark.parametrize(
+    ("select", "expected"),
+    [
+        (lambda request: Destination(local=lambda request: request.id == "read"), (200, b"True")),
+        (no_route, (400, b"model-not-found: no route")),
+        (to(fine), (200, b"True")),
+    ],
+    ids=["a local answer", "no route", "a handler"],
+)
+async def test_a_large_message_is_told_the_same(select: Any, expected: tuple[int, bytes]) -> None:
+    toy = replace(TOY, decode_request=lambda *given: Request(Operation.INFER, "m", id="read"))
+    reply = answer(message(bytes(LARGE + 1)), toy, LISTENER, select)
+    assert inspect.isawaitable(reply)
+    found = await reply
+    assert (found.status, found.body) == expected
 
 
 async def test_a_handlers_answer_is_encoded() -> None:
@@ -278,6 +295,28 @@ async def test_when_a_backend_says_to_try_again_is_passed_on(written: bytes, sec
     with pytest.raises(GatewayError) as failed:
         await asked(b"full", 400, Headers([(b"retry-after", written)] if written else []))
     assert failed.value.retry_after == seconds
+
+
+async def test_a_deadline_of_the_transports_own_tells_how_long_the_call_waited() -> None:
+    """It was not sent, so the client may try again."""
+
+    async def waits(request: Request) -> Answer:
+        note_wait(2, 0.5)
+        raise TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, "no connection within 1 s", sent=False)
+
+    errors: list[GatewayError] = []
+
+    def encode_error(error: GatewayError, *more: object) -> Message:
+        errors.append(error)
+        return Message(status=504)
+
+    toy = replace(TOY, encode_error=encode_error)
+    reply = answer(message(), toy, LISTENER, to(waits))
+    assert inspect.isawaitable(reply)
+    await reply
+    [error] = errors
+    assert str(error) == error.message == "no connection within 1 s, after 0.50 s of waiting for a free slot"
+    assert error.retry_after == LATER
 
 
 async def test_only_the_reply_to_a_call_that_waited_tells_of_it() -> None:

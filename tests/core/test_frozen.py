@@ -71,3 +71,4 @@ def test_a_request_is_the_same_whoever_observes_it() -> None:
     assert replace(request, record=Record("listener")) == request
     assert replace(request, model="n") != request
     assert request != ControlRequest(Operation.INFER, "m")
+    assert (request == "m") is False

@@ -41,6 +41,18 @@ def test_operations_by_model(principal: Principal, operation: Operation, model: 
     assert principal.may(operation, model, "http") is allowed
 
 
+def test_many_models_are_decided_the_same_after_the_first_are_forgotten() -> None:
+    for number in range(5000):
+        assert ECHO.may(Operation.INFER, f"echo-{number}", "http")
+        assert not ECHO.may(Operation.INFER, f"other-{number}", "http")
+    assert ECHO.may(Operation.INFER, "echo-1", "http")
+    assert len(ECHO._decisions) <= 4096
+
+
+def test_a_principal_is_shown_by_its_name() -> None:
+    assert repr(ECHO) == "Principal('echo')"
+
+
 def test_every_operation_needs_a_permission_that_someone_can_have() -> None:
     assert all(ALL.may(operation, "m", "http") for operation in Operation)
 

@@ -110,6 +110,13 @@ def test_the_moments_of_a_request_fill_its_record() -> None:
     assert noted.losses == ("cast rounded",)
 
 
+def test_a_batch_that_called_no_backend_leaves_the_one_that_is_known() -> None:
+    noted = record()
+    noted.backend, noted.tries = "lab", 1
+    noted.gathered(record(), 0.5, 2, 3)
+    assert (noted.backend, noted.tries) == ("lab", 1)
+
+
 def test_of_the_calls_of_a_request_the_one_that_was_cached_least_is_told() -> None:
     noted = record()
     for outcome, age in ((HIT, 3.0), (SHARED, 0.0), (HIT, 5.0)):

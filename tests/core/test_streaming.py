@@ -1,19 +1,24 @@
 """Streams: requests in order, the responses of each in order, and everything closed when the consumer stops."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 
 import pytest
 
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, not_found
 from gateway.core.frozen import replace
 from gateway.core.messages import Message
+from gateway.core.offload import LARGE
 from gateway.core.operations import Operation
 from gateway.core.protocol import HttpBinding, ListenerSettings, Protocol, Target
 from gateway.core.queue_wait import note_wait, queue_wait
+from gateway.core.record import Record
 from gateway.core.requests import Request, Response
-from gateway.core.streaming import answer_stream, ask_stream
+from gateway.core.streaming import answer_message, answer_stream, ask_stream
+from gateway.core.tensors import Tensor
 from gateway.core.transport import Destination
 from tests.routing.fakes import TOY
 
@@ -92,6 +97,34 @@ async def test_a_consumer_that_stops_closes_the_backends_stream() -> None:
         await anext(found)
         assert not closed
     assert closed
+
+
+@pytest.mark.parametrize(("read", "status"), [(1, "CANCELLED"), (2, "OK")])
+async def test_a_client_that_leaves_before_the_end_is_noted(read: int, status: str) -> None:
+    record = Record("in")
+    message = Message(parts=(b"stream",), record=record)
+    async with aclosing(answer_message(message, TOY, LISTENER, to(two))) as found:
+        for _ in range(read):
+            await anext(found)
+        if read == 2:
+            assert [each async for each in found] == []
+    assert (record.status, record.bytes_out > 0, record.ended > 0) == (status, True, True)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_only_large_responses_are_written_in_a_thread(more: int) -> None:
+    threads: list[bool] = []
+    size = 4 * LARGE + more
+
+    async def one(request: Request) -> AsyncGenerator[Response, None]:
+        yield Response((Tensor("y", Datatype.INT8, (size,), bytes(size)),))
+
+    def encode(*given: object) -> Message:
+        threads.append(threading.current_thread() is not threading.main_thread())
+        return Message(status=200)
+
+    await replies(sent(b"stream"), one, replace(TOY, encode_response=encode))
+    assert threads == [bool(more)]
 
 
 def due(seconds: float, *bodies: bytes) -> AsyncIterator[Message]:

@@ -52,6 +52,14 @@ async def test_of_several_waits_the_results_of_those_that_did_not_fail_are_retur
     assert "ValueError: the fault" in caplog.text
 
 
+async def test_a_wait_that_was_cancelled_is_no_result(caplog: pytest.LogCaptureFixture) -> None:
+    cancelled = asyncio.get_running_loop().create_future()
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await all_surviving("the end of a thing", [cancelled])
+    assert caplog.records == []
+
+
 async def test_who_waits_for_several_can_be_cancelled() -> None:
     ended = []
 

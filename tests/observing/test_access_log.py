@@ -6,16 +6,18 @@ import os
 import resource
 import select
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gateway.core.errors import not_found
 from gateway.core.record import Record
 from gateway.observing import access_log, line_file
-from gateway.observing.access_log import AccessLog, coloured_lines, json_lines, text_lines, times
+from gateway.observing.access_log import MOST_PROBES, AccessLog, coloured_lines, json_lines, text_lines, times
 from gateway.observing.batches import Batch
 from gateway.observing.line_file import LineWriter
 from tests import records
@@ -178,6 +180,12 @@ async def test_probes_have_a_line_when_their_outcome_changes(path: Path, sample:
     assert found == ["first", "away", "again", "not ready", "another client"]
 
 
+async def test_probes_of_many_clients_are_forgotten_and_told_once_more(path: Path) -> None:
+    clients = [f"client-{number}:1" for number in range(MOST_PROBES)]
+    probes = [probe(client, client=client) for client in [*clients, clients[0], "one more:1", clients[0]]]
+    assert logged(path, *probes) == [*clients, "one more:1", clients[0]]
+
+
 async def test_models_that_are_called_as_probes_are_not_left_out(path: Path) -> None:
     assert logged(path, *(probe("x", route="route-0") for _ in range(2))) == ["x", "x"]
 
@@ -234,6 +242,39 @@ def files_of_at_most(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_pipe_that_another_process_made_non_blocking_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(write, bytes(4096))
+    waited = []
+
+    def wait(*files: Any) -> object:
+        waited.append(files)
+        os.read(read, 2**20)
+        return select.select(*files)
+
+    monkeypatch.setattr(line_file, "select", SimpleNamespace(select=wait))
+    assert line_file._write(write, b"line\n") == 5
+    assert waited == [((), (write,), ())]
+    os.close(read)
+    os.close(write)
+
+
+def test_a_line_behind_which_another_process_wrote_is_not_cut_off(path: Path) -> None:
+    own, other = (os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) for _ in range(2))
+    os.write(own, b"one\ntw")
+    os.write(other, b"theirs\n")
+    assert not line_file._is_cut_off(own, 2)
+    assert path.read_bytes() == b"one\ntwtheirs\n"
+    os.write(own, b"three")
+    assert line_file._is_cut_off(own, 5)
+    assert path.read_bytes() == b"one\ntwtheirs\n"
+    os.close(own)
+    os.close(other)
 
 
 def test_a_disk_that_fills_up_leaves_whole_lines(path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from gateway.core.record import Record
-from gateway.observing.batches import Batch
+from gateway.observing.batches import MOST_KINDS, Batch, kind_with
 from gateway.observing.recent import MOST_RECENT, RecentRequests, has_failed
 from tests import records
 from tests.observing.ended import ended as finished
@@ -43,6 +43,14 @@ def test_a_request_is_kept_as_the_access_log_tells_it() -> None:
     assert (found.model, found.losses) == ("m" * 256, ("cast rounded",))
 
 
+def test_kinds_of_many_models_are_the_same_after_the_first_are_forgotten() -> None:
+    given = [record(str(number)) for number in range(MOST_KINDS + 10)]
+    for number, each in enumerate(given):
+        each.model = str(number)
+    assert [kind.model for kind in records.batch(*given).kinds] == [each.model for each in given]
+    assert len(kind_with) <= MOST_KINDS
+
+
 def test_the_newest_come_first_and_old_ones_are_forgotten() -> None:
     ids = [each.id for each in recent_of(*(many(100, first) for first in range(0, 5000, 100)))]
     assert ids == [str(number) for number in range(4999, 4999 - MOST_RECENT, -1)]
@@ -70,3 +78,12 @@ def test_requests_of_other_processes_stand_among_them() -> None:
     parent.add(pickle.loads(pickle.dumps(worker.take())))
     assert [each.id for each in parent] == ["4", "3", "2", "1"]
     assert list(worker) == []
+
+
+def test_calls_of_graph_steps_in_other_processes_stand_among_them() -> None:
+    parent, worker = recent_of(records.batch(record("1"))), RecentRequests()
+    worker.keep_steps(records.batch(record("step")))
+    parent.add(pickle.loads(pickle.dumps(worker.take())))
+    assert [each.id for each in parent] == ["1"]
+    counts = [sum(parent.numbers(lambda kind: True, with_steps=each)[0].values()) for each in (False, True)]
+    assert counts == [1, 2]

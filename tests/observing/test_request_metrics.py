@@ -54,6 +54,15 @@ def test_only_requests_that_were_sent_to_a_backend_waited_and_took_time_there() 
         assert page.value(f"gateway_{stage}_seconds_sum") == seconds
 
 
+def test_counts_of_a_process_with_other_buckets_are_left_out() -> None:
+    metrics = counting(record())
+    metrics.add(counting(record()).take())
+    other = RequestMetrics(ModelLabels(1000), [0.5])
+    other.count(records.batch(record()))
+    metrics.add(other.take())
+    assert Page(text(metrics)).value("gateway_request_seconds_count") == 2
+
+
 def test_times_of_codecs_are_counted_of_requests_that_were_timed() -> None:
     page = Page(text(counting(record(decode=0.5), record(), record(decode=0.125, encode=2.0))))
     for stage, count, seconds in (("decode", 2, 0.625), ("encode", 1, 2.0), ("request", 3, 0.75)):

@@ -1,11 +1,18 @@
 """Messages of spans, as OpenTelemetry's own classes read them."""
 
+import asyncio
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from gateway.observing.otlp import CLIENT, INTERNAL, SERVER, Value, attribute, request, span
+from gateway.core.errors import Reason, refusal
+from gateway.core.spans import Span as Part
+from gateway.core.spans import TraceContext
+from gateway.observing.otlp import CLIENT, INTERNAL, SERVER, OtlpExporter, Value, attribute, request, span
+from tests import records
 from tests.observing.collector import attributes
 
 TEXTS = st.text(max_size=300)
@@ -78,3 +85,86 @@ def test_opentelemetry_reads_a_request(resource: dict[str, Value], scope: str, v
 def test_what_is_no_text_is_sent_as_far_as_it_is() -> None:
     found = Span.FromString(span(1, 1, 0, "\ud800x", SERVER, 0, 0, {"a": "\udfff"}, error="\ud800"))
     assert (found.name, attributes(found.attributes), found.status.message) == ("?x", {"a": "?"}, "?")
+    assert attributes(Span.FromString(attribute("a", "\ud800" * 10_000)).attributes) == {"a": "?" * 10_000}
+
+
+def exported(client: str, root: dict[str, object], code: int, *tries: Part) -> list[Span]:
+    """The spans of a request with these facts."""
+    record = records.made((), "id-1", "in", "v2-rest", client)
+    record.context, record.losses, record.operation = (
+        TraceContext(1, 0, 2, True),
+        ("cast rounded", "n dropped"),
+        "infer",
+    )
+    record.events = [Part("request", None, 1.0), *tries]
+    record.events[0].facts.update({"method": "", "pattern": "", **root})
+    record.end(code, 5)
+    sent: list[bytes] = []
+
+    def send(message: bytes) -> str:
+        sent.append(message)
+        return ""
+
+    assert OtlpExporter(send, "service", "1")([record]) == ""
+    [found] = ExportTraceServiceRequest.FromString(sent[0]).resource_spans
+    return list(found.scope_spans[0].spans)
+
+
+GATEWAY = {
+    "gateway.listener": "in", "gateway.in_protocol": "v2-rest", "gateway.request_id": "id-1",
+    "gateway.operation": "infer", "gateway.status": "OK", "gateway.tries": 0, "gateway.request.size": 0,
+    "gateway.response.size": 5, "gateway.losses": "cast rounded, n dropped",
+}  # fmt: skip
+HTTP = {"http.request.method": "POST", "url.path": "/x", "url.scheme": "https"}
+
+
+@pytest.mark.parametrize(
+    ("client", "root", "code", "name", "told"),
+    [
+        ("", {"transport": "tcp"}, 0, "infer v2-rest", {}),
+        ("[::1]:80", {"transport": "tcp"}, 0, "infer v2-rest", {"client.address": "::1", "client.port": 80}),
+        ("10.0.0.1:unknown", {"transport": "tcp"}, 0, "infer v2-rest", {"client.address": "10.0.0.1"}),
+        ("", {"transport": "http", "method": "POST", "path": "/x", "tls": True}, 0, "POST", HTTP),
+        (
+            "", {"transport": "http", "method": "POST", "path": "/x", "tls": True, "pattern": "POST /{x}"}, 503,
+            "POST /{x}", {**HTTP, "http.route": "/{x}", "http.response.status_code": 503},
+        ),
+    ],
+)  # fmt: skip
+def test_the_span_of_a_request_tells_what_is_known(
+    client: str, root: dict[str, object], code: int, name: str, told: dict[str, object]
+) -> None:
+    [found] = exported(client, root, code)
+    assert (found.name, attributes(found.attributes)) == (name, GATEWAY | told)
+
+
+TO_LAB = {"gateway.backend": "lab", "gateway.endpoint": "lab:1", "gateway.out_protocol": "v2-rest",
+          "server.address": "lab", "server.port": 1}  # fmt: skip
+FAILURE = refusal(Reason.UNREACHABLE, "no connection")
+
+
+@pytest.mark.parametrize(
+    ("facts", "error", "told"),
+    [
+        ({"transport": "http", "number": 3}, None, {"http.request.resend_count": 2}),
+        ({"transport": "http", "number": 1, "status": 200}, None, {"http.response.status_code": 200}),
+        (
+            {"transport": "grpc", "path": "/a.B/C"}, FAILURE,
+            {"rpc.system.name": "grpc", "rpc.method": "a.B/C", "rpc.response.status_code": "UNAVAILABLE",
+             "error.type": "unreachable"},
+        ),
+        (
+            {"transport": "grpc", "path": "/a.B/C"}, asyncio.CancelledError(),
+            {"rpc.system.name": "grpc", "rpc.method": "a.B/C", "error.type": "_OTHER"},
+        ),
+    ],
+)  # fmt: skip
+def test_the_span_of_a_try_tells_what_is_known(
+    facts: dict[str, object], error: BaseException | None, told: dict[str, object]
+) -> None:
+    attempt = Part("try", None, 1.0)
+    attempt.facts.update({"backend": "lab", "endpoint": "lab:1", "protocol": "v2-rest", **facts})
+    if error is not None:
+        attempt.failed(error)
+    _, found = exported("", {"transport": "tcp"}, 0, attempt)
+    assert attributes(found.attributes) == TO_LAB | told

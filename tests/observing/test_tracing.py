@@ -263,9 +263,11 @@ async def test_spans_say_of_which_service_they_are(collector: Collector, monkeyp
         ("dns:///lab:8001", ("lab", 8001)),
         ("unix:/run/lab.sock", ("/run/lab.sock", None)),
         ("unix:///run/lab.sock", ("/run/lab.sock", None)),
+        ("lab:port", (None, None)),
+        ("lab:99999", (None, None)),
     ],
 )
-def test_the_address_of_a_server(endpoint: str, server: tuple[str, int | None]) -> None:
+def test_the_address_of_a_server(endpoint: str, server: tuple[str | None, int | None]) -> None:
     found = otlp._server(endpoint, is_secure=False)
     assert (found.get("server.address"), found.get("server.port")) == server
 

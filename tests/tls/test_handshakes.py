@@ -246,6 +246,17 @@ async def test_a_drain_does_not_wait_for_clients_that_say_nothing(files: Files) 
         writer.close()
 
 
+async def test_a_stop_at_once_closes_clients_that_say_nothing(files: Files) -> None:
+    async with listening(files) as listener:
+        reader, writer = await raw(listener)
+        await until(lambda: listener.open_connections == 1, 0)
+        assert await listener.drain(0) == 0
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        assert listener.open_connections == 0
+        writer.close()
+
+
 async def test_a_last_reply_is_whole_though_tls_cannot_be_half_closed(files: Files) -> None:
     body = b"x" * 2**20
     async with (

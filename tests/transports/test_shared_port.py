@@ -24,7 +24,7 @@ from gateway.transports.shared_listener import SharedListener
 from gateway.transports.tcp import Listener as TcpListener
 from gateway.transports.timeouts import Timeouts
 from tests.core.http2 import by_hand as http2
-from tests.limits import GENEROUS, until
+from tests.limits import GENEROUS, settle, until
 from tests.paused_server import ask, port_of
 from tests.running_gateway import config_of, reference, running_gateway
 from tests.tls.certificates import Authority, Files
@@ -180,6 +180,21 @@ async def test_what_is_no_protocol_is_refused_counted_and_logged(caplog: pytest.
     assert refused[2].endswith(
         ": its first bytes are b'GET / HTTP/1.1\\r\\n\\r\\n', unknown to the protocols of this port"
     )
+
+
+async def test_a_client_of_no_protocol_that_goes_on_sending_is_not_reset() -> None:
+    async with (
+        running_gateway(shared_text()) as gateway,
+        connected(at(gateway, "all"), b"\xff" * 8) as (reader, writer),
+    ):
+        assert await reader.read() == b""
+        for _ in range(3):
+            writer.write(bytes(1000))
+            await writer.drain()
+            await settle()
+        writer.write_eof()
+        await until_open(gateway.state.listeners["all"], 0)
+        assert reader.exception() is None
 
 
 async def test_a_request_behind_the_first_bytes_may_be_large() -> None:

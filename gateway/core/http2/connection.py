@@ -21,6 +21,7 @@ Both sides follow three rules:
   GOAWAY(ENHANCE_YOUR_CALM).
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -190,15 +191,15 @@ class _ContinuedBlock:
             self.data += payload
 
 
-class Http2Connection:
+class Http2Connection(ABC):
     """The common part of both sides.
 
     `opening` contains the first bytes that this side sends. `room` is the initial number of bytes that the peer can
     send on each stream, as announced in `opening`. `header_limit` is the maximum size of a header block's fields, in
     bytes. For each `bytes_per_credit` bytes that this side sends, the peer can send one more frame without content.
 
-    A subclass implements the methods that raise NotImplementedError. It can also extend the frame handlers (`on_data`
-    and others), `dropped`, `unexpected` and `sends`, and must then call this class's method."""
+    A subclass implements the abstract methods. It can also extend the frame handlers (`on_data` and others), `dropped`,
+    `unexpected` and `sends`, and must then call this class's method."""
 
     def __init__(self, opening: bytes, room: int, header_limit: int, bytes_per_credit: int, now: float) -> None:
         self.events: deque[Any] = deque()
@@ -255,32 +256,34 @@ class Http2Connection:
     # Differences between the sides.
 
     def receive_preface(self, data: memoryview) -> int:
-        """Process the connection preface, which comes before the first frame. Return the number of processed bytes."""
+        """Process the connection preface, which comes before the first frame. Return the number of processed bytes.
+
+        Only servers implement this method, because only clients send a preface."""
         raise NotImplementedError
 
+    @abstractmethod
     def headed(self, number: int, flags: int, block: bytes) -> None:
         """Handle a complete header block. Raises DecodeError or ViolationError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def peer_ended(self, stream: Stream) -> None:
         """Handle the end of the peer's side of the stream."""
-        raise NotImplementedError
 
+    @abstractmethod
     def self_ended(self, stream: Stream) -> None:
         """Handle the end of this side of the stream, after writing all of its data."""
-        raise NotImplementedError
 
+    @abstractmethod
     def break_off(self, stream: Stream, code: ErrorCode, text: str) -> None:
         """Handle the peer's violation of a rule on one stream."""
-        raise NotImplementedError
 
+    @abstractmethod
     def was_opened(self, number: int) -> bool:
         """Return whether a stream that is not open was open before."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self, code: ErrorCode, text: str = "") -> None:
         """End the connection with the queued bytes and GOAWAY. This also ends all open streams."""
-        raise NotImplementedError
 
     # Receiving.
 
@@ -335,11 +338,11 @@ class Http2Connection:
         """Return the error message for a frame of an unexpected type."""
         return f"a frame of type {kind}, expected type {self._expected}"
 
+    @abstractmethod
     def receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
         """Process an entire message in one step, which is possible for most messages. The message consists of its
         HEADERS frame, whose header block is from `start` to `at`, and the frames directly after it. Return the offset
         at which these frames end; 0 if they do not have the usual pattern and must be processed one by one."""
-        raise NotImplementedError
 
     def _widen_room(self) -> None:
         """Let the peer send more data on the connection, because fewer than LEAST_ROOM bytes of the receive window are

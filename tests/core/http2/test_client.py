@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.http2.client import Event, GoneAway, HeadersReceived, Http2Client, ReplyReceived, SettingsReceived
-from gateway.core.http2.connection import DataReceived, StreamReset
+from gateway.core.http2.client import (
+    WINDOW,
+    Event,
+    GoneAway,
+    HeadersReceived,
+    Http2Client,
+    ReplyReceived,
+    SettingsReceived,
+)
+from gateway.core.http2.connection import LEAST_ROOM, DataReceived, StreamReset
 from gateway.core.http2.frames import ErrorCode
 from gateway.core.http2.heads import RequestHeads
 from gateway.core.http2.server import Http2Server
@@ -149,6 +157,14 @@ def test_windows_of_what_was_sent_at_once_may_be_widened_beyond_the_largest() ->
     assert conversation.heard[-3:] == HEARD
 
 
+def test_a_window_of_the_connection_is_widened_before_it_is_used_up() -> None:
+    conversation = asked(b"question")
+    conversation.http2._room = used = LEAST_ROOM + 4
+    conversation.server(REPLY)
+    *_, update = conversation.frames()
+    assert update == (http2.WINDOW_UPDATE, 0, 0, (2**31 - 1 - used + len(b"reply")).to_bytes(4))
+
+
 def test_what_comes_for_a_cancelled_request_is_dropped() -> None:
     conversation = asked(b"question")
     conversation.http2.cancel(conversation.http2.streams[1])
@@ -178,6 +194,11 @@ def test_more_streams_are_told_as_such() -> None:
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it speaks HTTP/1, not HTTP/2"),
         (frame(DATA, 0, 1, bytes(2**14 + 1)), "a frame of 16385 bytes, at most 16384 are allowed"),
         (frame(DATA, 0, 3, b"x"), "DATA of stream 3, which was never opened"),
+        pytest.param(
+            http2.head(http2.OK) + frame(DATA, 0, 1, bytes(2**14)) * (WINDOW // 2**14) + REPLY,
+            "it sent more than the window of a stream",
+            id="a whole reply beyond the window",
+        ),
         (frame(SETTINGS, 0, 0, bytes(7)), "SETTINGS of 7 bytes, expected a multiple of 6"),
     ],
 )

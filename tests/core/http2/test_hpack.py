@@ -142,6 +142,13 @@ def test_a_table_is_no_larger_than_was_allowed() -> None:
         decoder.read(b"\x3e")
 
 
+def test_a_block_that_is_too_large_has_a_most_of_fields_while_there_is_a_table() -> None:
+    with pytest.raises(HeadersTooLargeError):
+        Decoder(100).read(b"\x88" * 4096)
+    with pytest.raises(DecodeError, match="a header block of more than 4096 fields"):
+        Decoder(100).read(b"\x88" * 4097)
+
+
 def test_a_block_that_is_too_large_keeps_the_table_right() -> None:
     decoder = Decoder(100)
     with pytest.raises(HeadersTooLargeError):

@@ -17,7 +17,7 @@ from gateway.core.http2.frames import ErrorCode
 from gateway.core.http2.server import WINDOW
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, SETTINGS, frame
-from tests.core.http2.conversation import ECHO, OPENING, Conversation, fields, request
+from tests.core.http2.conversation import ECHO, LIMIT, OPENING, Conversation, fields, request
 
 PRIORITY, PADDED, PRIORITIZED = 2, 8, 32
 OPEN = http2.head(*fields())
@@ -39,6 +39,10 @@ CONNECTION_ERRORS = {
     "4.3 a header block that is none": (frame(HEADERS, END_HEADERS, 1, b"\x7f\xff\xff"), "COMPRESSION_ERROR"),
     "4.3 an index that is none": (frame(HEADERS, END_HEADERS, 1, b"\xfe"), "COMPRESSION_ERROR"),
     "4.3 a header block that is cut": (frame(HEADERS, END_HEADERS, 1, b"\0\x05ab"), "COMPRESSION_ERROR"),
+    "4.3 a block that is too large adds to a table": (
+        frame(HEADERS, 0, 1, bytes(LIMIT + 1)) + frame(CONTINUATION, END_HEADERS, 1, b""),
+        "COMPRESSION_ERROR",
+    ),
     "5.1 idle: DATA": (http2.data(b"x"), "PROTOCOL_ERROR"),
     "5.1 idle: RST_STREAM": (http2.reset(8), "PROTOCOL_ERROR"),
     "5.1 idle: WINDOW_UPDATE": (http2.window_update(1, 100), "PROTOCOL_ERROR"),
@@ -80,6 +84,10 @@ CONNECTION_ERRORS = {
     "6.8 GOAWAY of a stream": (frame(http2.GOAWAY, 0, 1, bytes(8)), "PROTOCOL_ERROR"),
     "6.8 GOAWAY of 4 bytes": (frame(http2.GOAWAY, 0, 0, bytes(4)), "FRAME_SIZE_ERROR"),
     "6.9 WINDOW_UPDATE by 0": (http2.window_update(0, 0), "PROTOCOL_ERROR"),
+    "6.9.2 SETTINGS that make a window too large": (
+        OPEN + http2.window_update(1, 1) + setting(4, 2**31 - 1),
+        "FLOW_CONTROL_ERROR",
+    ),
     "6.9 WINDOW_UPDATE of 3 bytes": (frame(http2.WINDOW_UPDATE, 0, 0, bytes(3)), "FRAME_SIZE_ERROR"),
     "6.9.1 a window above the largest": (http2.window_update(0, 2**31 - 1) * 2, "FLOW_CONTROL_ERROR"),
     "6.10 CONTINUATION of stream 0": (
@@ -109,6 +117,7 @@ STREAM_ERRORS = {
     "8.1 a pseudo-header in trailers": (OPEN + http2.head((b":method", b"POST"), end=True), "PROTOCOL_ERROR"),
     "8.2 a name in upper case": (http2.head(*fields(ECHO, (b"X-Up", b"1"))), "PROTOCOL_ERROR"),
     "8.2 a name in upper case in trailers": (OPEN + http2.head((b"X-Y", b"z"), end=True), "PROTOCOL_ERROR"),
+    "8.2.1 a line break in trailers": (OPEN + http2.head((b"x", b"a\r\nb"), end=True), "PROTOCOL_ERROR"),
     "8.2.1 a line break": (http2.head(*fields(ECHO, (b"x", b"a\r\nb"))), "PROTOCOL_ERROR"),
     "8.2.2 a header of connections": (http2.head(*fields(ECHO, (b"connection", b"close"))), "PROTOCOL_ERROR"),
     "8.2.2 another te": (http2.head(*fields()[:4], (b"te", b"gzip"), http2.CONTENT_TYPE), "PROTOCOL_ERROR"),
@@ -169,7 +178,14 @@ def test_content_length_that_fits_is_no_error_the_second_time_either(size: int) 
 
 
 @pytest.mark.parametrize(
-    "late", [http2.data(b"y", end=True), http2.head((b"x", b"y"), end=True)], ids=["DATA", "HEADERS"]
+    "late",
+    [
+        http2.data(b"y", end=True),
+        http2.head((b"x", b"y"), end=True),
+        http2.head(*[(b"x", bytes(60))] * 120, end=True),
+        frame(SETTINGS, 1, 0, b"") + frame(HEADERS, END_HEADERS, 1, b"\x20") + frame(HEADERS, END_HEADERS, 1, b"\x80"),
+    ],
+    ids=["DATA", "HEADERS", "HEADERS that are too large", "HEADERS that nothing depends on, and that are invalid"],
 )
 def test_frames_of_a_stream_that_the_server_has_reset_are_dropped(conversation: Conversation, late: bytes) -> None:
     """Section 5.1: the client may have sent them before it knew."""

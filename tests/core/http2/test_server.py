@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.http2 import bounds
+from gateway.core.http2.connection import LEAST_ROOM, Stream
 from gateway.core.http2.frames import ErrorCode
 from gateway.core.http2.hpack import NO_TABLE
-from gateway.core.http2.server import MAX_STREAMS, WINDOW
+from gateway.core.http2.server import MAX_STREAMS, WINDOW, Http2Server
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, frame
 from tests.core.http2.conversation import ECHO, LIMIT, OPENING, PING_INTERVAL, Conversation, fields, request
@@ -36,6 +37,10 @@ GOOD = {
     "its end in a frame of its own": (OPEN + http2.data(b"x") + frame(DATA, END_STREAM, 1, b""), received()),
     "without a message": (http2.head(*fields(), end=True), received(message=b"")),
     "trailers": (OPEN + http2.head((b"x", b"y"), end=True), received(message=b"")),
+    "trailers that are too large": (
+        OPEN + http2.data(b"x") + http2.head(*[(b"x", bytes(60))] * 120, end=True),
+        [*received()[:1], f"1 {MESSAGE!r}", "1 b'' end"],
+    ),
     "padding and priority": (
         frame(HEADERS, END_HEADERS | 0x8 | 0x20, 1, b"\x02" + bytes(5) + http2.block(*fields()) + bytes(2))
         + frame(DATA, END_STREAM | 0x8, 1, b"\x03" + MESSAGE + bytes(3)),
@@ -313,6 +318,45 @@ def test_a_reply_before_the_end_of_the_request_asks_the_client_to_stop(conversat
     assert not conversation.http2.is_closed
 
 
+def test_a_client_that_ends_before_it_is_asked_to_stop_is_not_asked(conversation: Conversation) -> None:
+    conversation.client(OPEN)
+    conversation.http2.respond(conversation.streams[1], HEAD, (b"reply",), TRAILERS)
+    conversation.client(http2.data(b"x", end=True))
+    assert conversation.kinds() == [(HEADERS, 1), (DATA, 1), (HEADERS, 1)]
+    assert not conversation.http2.streams
+
+
+CLOSED: dict[str, Callable[[Http2Server[bytes], Stream], None]] = {
+    "a reply": lambda http2, stream: http2.respond(stream, HEAD, (b"reply",), TRAILERS),
+    "a head": lambda http2, stream: http2.send_head(stream, HEAD),
+    "data": lambda http2, stream: http2.send_data(stream, (b"reply",)),
+    "an end": lambda http2, stream: http2.send_end(stream, TRAILERS),
+    "a reset": lambda http2, stream: http2.reset(stream, ErrorCode.CANCEL),
+}
+
+
+@pytest.mark.parametrize("send", CLOSED.values(), ids=CLOSED)
+def test_nothing_is_sent_on_a_stream_that_the_client_has_reset(
+    conversation: Conversation, send: Callable[[Http2Server[bytes], Stream], None]
+) -> None:
+    conversation.client(OPEN + http2.reset(8))
+    send(conversation.http2, conversation.streams[1])
+    assert conversation.frames() == []
+
+
+def test_the_end_of_a_stream_waits_for_its_data(conversation: Conversation) -> None:
+    conversation.client(http2.settings(INITIAL_WINDOW_SIZE=3) + request())
+    conversation.frames()
+    stream = conversation.streams[1]
+    conversation.http2.send_head(stream, HEAD)
+    conversation.http2.send_data(stream, (b"reply",))
+    conversation.http2.send_end(stream, TRAILERS)
+    assert conversation.frames() == [(HEADERS, END_HEADERS, 1, NO_TABLE + HEAD), (DATA, 0, 1, b"rep")]
+    conversation.client(http2.window_update(1, 2))
+    assert conversation.frames() == [(DATA, 0, 1, b"ly"), (HEADERS, END_HEADERS | END_STREAM, 1, TRAILERS)]
+    assert conversation.said == received()
+
+
 def test_a_reply_waits_for_the_windows_of_the_stream_and_of_the_connection(conversation: Conversation) -> None:
     conversation.client(http2.settings(INITIAL_WINDOW_SIZE=10) + request())
     conversation.frames()
@@ -345,6 +389,15 @@ def test_windows_are_granted_as_bytes_are_taken(conversation: Conversation) -> N
     conversation.http2.grant(stream, held=0)
     assert conversation.frames() == [(http2.WINDOW_UPDATE, 0, 1, (40 * 2**14).to_bytes(4))]
     assert stream.room == WINDOW
+
+
+@pytest.mark.parametrize("step", [1, 1_000_000])
+def test_a_window_of_the_connection_is_widened_before_it_is_used_up(conversation: Conversation, step: int) -> None:
+    conversation.http2._room = LEAST_ROOM + len(MESSAGE) - 1
+    octets = request()
+    conversation.client(*(octets[at : at + step] for at in range(0, len(octets), step)))
+    assert conversation.said == received()
+    assert conversation.frames() == [(http2.WINDOW_UPDATE, 0, 0, (2**31 - 1 - LEAST_ROOM + 1).to_bytes(4))]
 
 
 def test_pings_and_settings_are_answered(conversation: Conversation) -> None:
@@ -433,6 +486,8 @@ def test_draining_tells_the_client_first_and_refuses_later(conversation: Convers
     conversation.client(request(3))  # was on the way
     conversation.client(frame(PING, 1, 0, ping[3]))
     assert conversation.frames() == [(GOAWAY, 0, 0, (3).to_bytes(4) + bytes(4))]
+    conversation.http2.refuse_new_streams()  # the time for the answer is over
+    assert conversation.frames() == []
     conversation.client(request(5))
     assert "5 begun /toy.Toy/Echo" not in conversation.said
     assert not conversation.http2.is_drained

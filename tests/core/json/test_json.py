@@ -33,6 +33,7 @@ from gateway.core.json import (
     write_numbers,
 )
 from gateway.core.json import bulk_numbers as json_numbers
+from gateway.core.json.document import AllBut
 from tests.limits import examples
 from tests.traced import traced
 
@@ -737,6 +738,13 @@ def test_write_not_finite_scalar() -> None:
     assert write_numbers(np.array(-math.inf), "literal", "y") == b"-Infinity"
 
 
+def test_write_names_what_has_no_form() -> None:
+    pieces = Pieces([b"[1,", b"2]"])
+    assert b"".join(write_message({"a": pieces})) == b'{"a":[1,2]}'
+    with pytest.raises(TypeError, match=r"^complex has no JSON form$"):
+        write_message({"a": pieces, "b": 1j})
+
+
 def test_write_refuses_by_name() -> None:
     with pytest.raises(GatewayError, match=r"output 'y': element 2 is inf.*nan: literal") as caught:
         write_numbers(np.array([[1, 2], [math.inf, math.nan]]), "error", "output 'y'")
@@ -879,3 +887,12 @@ def test_documents_with_large_values_are_written_in_parts() -> None:
     with_integer = write_message({**document, "e": [-(2**70)], "f": True})
     assert b"".join(with_integer) == b"".join(parts)[:-1] + b',"e":[%d],"f":true}' % -(2**70)
     assert b"".join(string_pieces([])) == b"[]"
+
+
+def test_every_key_but_the_plain_ones_has_no_end() -> None:
+    every = AllBut(("plain",))
+    assert [key in every for key in ("plain", "other")] == [False, True]
+    assert [every.get(key) for key in ("plain", "other")] == [None, ArrayForm.ARRAY]
+    for walk in (list, len):
+        with pytest.raises(TypeError, match="its keys have no end"):
+            walk(every)

@@ -29,6 +29,31 @@ def test_a_long_string_is_read_in_steps(monkeypatch: pytest.MonkeyPatch, step: i
     assert bytes_elements.unpack(array.values) == [TEXT.encode()]
 
 
+LONG = b"a" * 40
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (b'["%b" x]', "not JSON: unexpected character, expected ',' or ']' in an array of strings"),
+        (b'["a" "%b"]', "not JSON: unexpected character, expected ',' or ']' in an array of strings"),
+        (b'["%b\x01"]', "not JSON: unexpected control character in string in an array of strings"),
+        (b'["%b\\x"]', "not JSON: invalid escaped sequence in string in an array of strings"),
+        (b'[["%b"]', "not JSON: the array's brackets do not match"),
+        (b"[" * 65 + b'"%b"' + b"]" * 65, "nested deeper than 64"),
+        (b"[" * 65 + b'"a", "%b"' + b"]" * 65, "nested deeper than 64"),
+    ],
+)
+@pytest.mark.parametrize("step", [16, 2**20])
+def test_a_long_string_that_is_none_is_refused_in_the_same_words(
+    monkeypatch: pytest.MonkeyPatch, step: int, text: bytes, error: str
+) -> None:
+    monkeypatch.setattr(bulk_strings, "_LONG", step)
+    with pytest.raises(DecodeError) as refused:
+        read_bare(text % LONG, values=100, literals=False)
+    assert str(refused.value) == error
+
+
 @pytest.mark.parametrize("step", range(1, 12))
 def test_nesting_is_checked_in_steps(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     monkeypatch.setattr(arrays, "_PIECE", step)

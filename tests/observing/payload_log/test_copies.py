@@ -3,9 +3,20 @@
 import numpy as np
 import pytest
 
+from gateway.core.datatypes import Datatype
+from gateway.core.models import TensorSpec
 from gateway.core.requests import RequestedOutput
 from gateway.core.tensors import Parameters, Tensor, tensor
-from gateway.observing.payload_log.copies import HIDDEN, MOST_HEADS, TOO_LARGE, CopyBounds, copied
+from gateway.observing.payload_log.copies import (
+    HIDDEN,
+    MOST_HEADS,
+    TOO_LARGE,
+    CopyBounds,
+    KnownTensors,
+    copied,
+    fitted_request,
+    same_name,
+)
 
 X = tensor("x", np.arange(4, dtype=np.float32))
 Y = tensor("y", np.arange(2, dtype=np.float32))
@@ -73,6 +84,24 @@ def test_names_take_bounded_room_and_what_is_beyond_is_counted() -> None:
     assert message.uncounted > 1000
     assert message.held <= MOST_HEADS
     assert not message.is_complete
+
+
+@pytest.mark.parametrize("of_tensor", [False, True])
+def test_parameters_beyond_the_room_for_names_are_counted(of_tensor: bool) -> None:
+    many: Parameters = {f"{at}" * 100: at for at in range(2000)}
+    one = Tensor("x", X.datatype, (4,), X.data, parameters=many if of_tensor else {})
+    message = copied([one], {} if of_tensor else many, CopyBounds(100_000))
+    kept = message.tensors[0].parameters if of_tensor else message.parameters
+    assert kept == dict(list(many.items())[: len(kept)])
+    assert len(kept) + message.uncounted == 2000
+    assert message.held <= 100_000 + MOST_HEADS
+
+
+def test_numbers_that_do_not_fit_the_model_stay_as_they_came() -> None:
+    message = copied([Tensor("x", Datatype.FP64, (1,), np.array([1.5]).tobytes(), untyped=True)], {}, CopyBounds(100))
+    known = KnownTensors((TensorSpec("x", Datatype.INT32, (-1, 1)),))
+    [fitted] = fitted_request(message, known, CopyBounds(100), same_name).tensors
+    assert (fitted.datatype, fitted.shape, fitted.data) == (Datatype.FP64, (1, 1), message.tensors[0].data)
 
 
 def test_an_empty_tensor_is_complete() -> None:

@@ -88,6 +88,13 @@ def test_what_is_left_out_says_so_and_has_no_data() -> None:
     )
 
 
+def test_parameters_that_are_left_out_and_what_is_not_counted_are_told() -> None:
+    message = replace(copied((), {"key": "secret", "n": 3}, CopyBounds(1000, ("key",))), uncounted=7)
+    assert events.request_json("7", message) == (
+        b'{"id":"7","parameters":{"n":3,"log.left_out":"key: hidden","log.not_shown":7},"inputs":[]}'
+    )
+
+
 def test_binary_has_the_data_of_those_that_are_there_behind_the_json() -> None:
     length, message = events.request_binary("7", copy(NUMBERS, TEXTS, max_bytes=8))
     assert message[:length] == (

@@ -1,42 +1,15 @@
 """The queue: bounded by bytes, whatever its sink does; what is lost is counted and told once."""
 
-import asyncio
 import logging
-from collections.abc import Sequence
 
 import pytest
 
 from gateway.observing.payload_log.events import Entry
 from gateway.observing.payload_log.queue import MOST_AT_ONCE, EntryQueue, PayloadLogCounts
-from tests.observing.payload_log.logged import REPLY, REQUEST
+from tests.observing.payload_log.logged import REPLY, REQUEST, FakeSink
 
 PAIR: list[Entry] = [REQUEST, REPLY]
 SIZE = REQUEST.held + REPLY.held
-
-
-class FakeSink:
-    """Keeps what it is sent. It waits until `goes_on` is set, loses `lost`, raises `error`."""
-
-    def __init__(self) -> None:
-        self.batches: list[Sequence[Entry]] = []
-        self.began, self.goes_on = asyncio.Event(), asyncio.Event()
-        self.goes_on.set()
-        self.lost = 0
-        self.error: Exception | None = None
-        self.is_closed = False
-
-    async def send(self, batch: Sequence[Entry]) -> tuple[int, str]:
-        self.batches.append(batch)
-        self.began.set()
-        await self.goes_on.wait()
-        if self.error is not None:
-            raise self.error
-        return self.lost, "it says no" if self.lost else ""
-
-    def reopen(self) -> None: ...
-
-    async def close(self) -> None:
-        self.is_closed = True
 
 
 def queue(sink: FakeSink, pairs: float = 10) -> EntryQueue:
@@ -75,7 +48,7 @@ async def test_a_sink_that_hangs_costs_entries_and_no_more_bytes(caplog: pytest.
     assert caplog.text.count("dropping requests and replies") == 1
     await entries.stop(0.01)
     assert entries.counts.dropped == 196 + 6
-    assert sink.is_closed
+    assert sink.closed == 1
     assert "the receiver did not take the last requests and replies within 0.01 s" in caplog.text
 
 
@@ -122,4 +95,6 @@ async def test_what_waits_at_the_end_is_sent() -> None:
     offer(entries)
     await entries.stop(5)
     assert entries.counts.sent == 2
-    assert sink.is_closed
+    assert sink.closed == 1
+    await entries.stop(5)  # the first call was cancelled, say
+    assert (entries.counts.sent, sink.closed) == (2, 1)

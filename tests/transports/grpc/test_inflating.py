@@ -6,6 +6,7 @@ import pytest
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.transports.grpc.inflating import Compressed, inflate
+from gateway.transports.memory import PROCESS_MEMORY
 
 LIMITS = Limits(message=1_000_000)
 TEXT = bytes(range(256)) * 1000
@@ -45,3 +46,12 @@ async def test_what_is_none_is_refused(encoding: bytes, data: bytes, why: str) -
     with pytest.raises(TransportError, match=why) as caught:
         await inflate(Compressed(data), encoding, LIMITS)
     assert (caught.value.status, caught.value.reason) == (Status.INTERNAL, Reason.INVALID_OUTPUT)
+
+
+@pytest.mark.parametrize("size", [400_000, 900_000])
+async def test_what_there_is_no_memory_for_is_refused(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PROCESS_MEMORY, "limit", 0)
+    with pytest.raises(TransportError, match=r"limits\.memory") as caught:
+        await inflate(Compressed(gzip.compress(bytes(size))), b"gzip", LIMITS)
+    assert (caught.value.status, caught.value.reason) == (Status.RESOURCE_EXHAUSTED, Reason.OVERLOADED)
+    assert caught.value.sent

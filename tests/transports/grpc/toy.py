@@ -10,12 +10,14 @@ import pytest
 
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Status, TransportError
+from gateway.core.frozen import replace
 from gateway.core.messages import Headers, Message
 from gateway.core.protocol import GrpcBinding, Limits, ListenerSettings, Protocol
 from gateway.core.requests import Request
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream, Ready, always_ready
 from gateway.transports.grpc import Connector, Listener
 from gateway.transports.grpc.client.pool import Resolve
+from gateway.transports.listener_connections import ListenerConnections
 from gateway.transports.timeouts import GRPC_TIMEOUTS, GrpcEndpointTimeouts, Timeouts
 from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS
@@ -46,6 +48,12 @@ def toy(name: str, *methods: str, streams: frozenset[str] = frozenset()) -> Prot
 
 TOY = toy("toy", ECHO, CHAT, streams=frozenset({CHAT}))
 OTHER = toy("other", "/other.Other/Echo", "/other.Other/More")
+TOLD = "/told.Told/Chat"
+TELLING = replace(
+    toy("telling", TOLD, streams=frozenset({TOLD})),
+    encode_error=lambda error, request, message: Message(parts=(str(error).encode(),)),
+)
+"""Its errors are messages."""
 
 
 def failure(status: int, text: str, *headers: tuple[bytes, bytes]) -> Message:
@@ -75,10 +83,13 @@ async def listening(
     limits: Limits = SMALL,
     ready: Ready = always_ready,
     timeouts: Timeouts = Timeouts(),  # noqa: B008
+    connections: ListenerConnections | None = None,
 ) -> AsyncIterator[Listener]:
     """A listener on a free port of the loopback. The test has GENEROUS seconds for it."""
     settings, exchanges = ListenerSettings(limits=limits), Exchanges(exchange, stream, refuse, ready)
-    listener = Listener(settings, [(TOY, ""), (OTHER, "")], exchanges, timeouts=timeouts)
+    listener = Listener(
+        settings, [(TOY, ""), (OTHER, ""), (TELLING, "")], exchanges, connections=connections, timeouts=timeouts
+    )
     await listener.start(Address("127.0.0.1"))
     try:
         async with asyncio.timeout(GENEROUS):

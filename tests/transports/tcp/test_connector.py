@@ -543,6 +543,33 @@ async def test_unrequested_bytes_are_not_taken_for_a_reply() -> None:
             sent.clear()
 
 
+async def test_bytes_that_nobody_requested_end_a_connection_without_tags() -> None:
+    replied, ended = asyncio.Event(), asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tag, text = await read_packet(reader)
+        writer.write(packet(text.upper(), tag))
+        await replied.wait()
+        writer.write(packet("surprise"))
+        assert await reader.read() == b""
+        ended.set()
+
+    async with raw_server(handle) as address, connecting(address) as connector:
+        assert body_of(await connector.exchange(ask("one"))) == "ONE"
+        replied.set()
+        async with asyncio.timeout(GENEROUS):
+            await ended.wait()
+
+
+async def test_closing_fails_a_call_whose_connection_is_being_opened() -> None:
+    async with raw_server(Upper()) as address, connecting(address, TAGGED) as connector:
+        call = asyncio.ensure_future(connector.exchange(ask("one")))
+        await asyncio.sleep(0)
+        await connector.close()
+        with pytest.raises(TransportError, match="the gateway has closed the connector"):
+            await call
+
+
 async def test_closing_waits_for_a_connection_that_was_opened_after_another_was_lost() -> None:
     asked = asyncio.Event()
 

@@ -1,12 +1,15 @@
 """Clients that end their side of the connection after their requests: those that wait get every answer, those that have
 left are noticed."""
 
+import errno
 import select
+from types import SimpleNamespace
 
 import pytest
 
 from gateway.core.frozen import replace
 from gateway.core.protocol import Framing
+from gateway.transports import half_close
 from tests.transports.raw_server import reset_connection
 from tests.transports.tcp.toy_protocol import ORDERED, TAGGED, PausedExchange, client, packet
 
@@ -80,6 +83,22 @@ async def test_a_client_that_waits_and_then_leaves_is_noticed() -> None:
         assert await reader.readexactly(1) == b"T"
         assert not paused.cancelled.is_set()
         reset_connection(writer)
+        await paused.cancelled.wait()
+
+
+async def test_where_no_descriptor_is_left_to_wait_with_the_client_counts_as_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_left() -> select.epoll:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    paused = PausedExchange()
+    async with client(paused) as (reader, writer):
+        writer.write(packet("one"))
+        await paused.requests.get()
+        monkeypatch.setattr(half_close, "select", SimpleNamespace(epoll=none_left))
+        writer.write_eof()
+        assert await reader.read() == b""
         await paused.cancelled.wait()
 
 

@@ -3,6 +3,7 @@ import os
 import socket
 import stat
 from collections import Counter
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -216,6 +217,23 @@ async def test_a_socket_where_somebody_listens_is_taken(tmp_path: Path) -> None:
             async with listening(address=at(path)):
                 pass
         assert path.exists()
+
+
+async def test_a_socket_of_a_busy_process_is_taken(tmp_path: Path) -> None:
+    """So many clients wait to be accepted that no more can connect."""
+    path = tmp_path / "toy.sock"
+    with ExitStack() as open_sockets:
+        busy = open_sockets.enter_context(socket.socket(socket.AF_UNIX))
+        busy.bind(str(path))
+        busy.listen(0)
+        with suppress(BlockingIOError):
+            while True:
+                waiting = open_sockets.enter_context(socket.socket(socket.AF_UNIX))
+                waiting.setblocking(False)
+                waiting.connect(str(path))
+        with pytest.raises(OSError, match="Address already in use"):
+            async with listening(address=at(path)):
+                pass
 
 
 async def test_a_file_is_not_replaced(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.frozen import replace
-from gateway.core.messages import Message
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import EventualReply
 from gateway.transports.inflate import IN_THREAD
@@ -165,6 +165,25 @@ async def test_a_request_that_cannot_be_inflated_is_refused_and_the_next_is_answ
         assert (await read_packet(reader))[1].startswith(why)
         writer.write(packet("next"))
         assert await read_packet(reader) == (0, "NEXT")
+
+
+async def test_credentials_in_a_compressed_request_are_checked_before_it_is_inflated() -> None:
+    def admit(headers: Headers, identity: str, peer: str) -> None:
+        assert (identity, peer.partition(":")[0]) == ("", "127.0.0.1")
+        if headers.get("key") != "1":
+            raise refusal(Reason.UNAUTHENTICATED, "wrong key")
+
+    def credential(message: Message) -> Headers:
+        return Headers([(b"key", b"%d" % tag_of(message))])
+
+    async with (
+        listening(framing=SQUEEZING, credential=credential, admit=admit) as listener,
+        connected(listener) as (reader, writer),
+    ):
+        writer.write(squeezed("one", 1))
+        assert await read_packet(reader) == (1, "ONE")
+        writer.write(squeezed("two", 2)[:-1] + b"\xff")
+        assert await read_packet(reader) == (0, "unauthenticated: wrong key []")
 
 
 @pytest.mark.parametrize("piece", [1000, 200_000], ids=["in pieces", "at once"])

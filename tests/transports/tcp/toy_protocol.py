@@ -11,10 +11,10 @@ from typing import Any
 from gateway.core.address import Address
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.frozen import replace
-from gateway.core.messages import Buffer, Message
+from gateway.core.messages import Buffer, Headers, Message
 from gateway.core.protocol import Framing, Limits, ListenerSettings, Protocol, StreamBinding
 from gateway.core.requests import Request
-from gateway.core.transport import Exchange, Exchanges
+from gateway.core.transport import Admit, Exchange, Exchanges
 from gateway.transports.tcp.connector import TcpConnector
 from gateway.transports.tcp.listener import TcpListener
 from gateway.transports.timeouts import Timeouts
@@ -138,13 +138,17 @@ async def listening(
     exchange: Exchange = say_back,
     *,
     framing: Framing = ORDERED,
+    credential: Callable[[Message], Headers] | None = None,
+    admit: Admit | None = None,
     limits: Limits = SMALL,
     timeouts: Timeouts = Timeouts(),  # noqa: B008
     address: Address | None = None,
 ) -> AsyncIterator[TcpListener]:
     """A listener on a free port of the loopback, or at `address`. The test has GENEROUS seconds for it."""
     settings = ListenerSettings(limits=limits)
-    listener = TcpListener(settings, [(toy(framing), "")], exchanges(exchange), timeouts=timeouts)
+    protocol = replace(toy(framing), binding=StreamBinding(framing, credential=credential))
+    functions = replace(exchanges(exchange), admit=admit)
+    listener = TcpListener(settings, [(protocol, "")], functions, timeouts=timeouts)
     await listener.start(address or Address("127.0.0.1", scheme="tcp"))
     try:
         async with asyncio.timeout(GENEROUS):

@@ -8,7 +8,19 @@ from gateway.core.errors import Reason, Status
 from gateway.core.messages import Message
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.health import State
-from tests.core.http2.by_hand import CONTENT_TYPE, OK, Peer, data, endpoint, go_away, head, reset
+from tests.core.http2.by_hand import (
+    CONTENT_TYPE,
+    END_HEADERS,
+    HEADERS,
+    OK,
+    Peer,
+    data,
+    endpoint,
+    frame,
+    go_away,
+    head,
+    reset,
+)
 from tests.skipping_loop import ON_ASYNCIO, skip
 from tests.transports.grpc.toy import HEAD, TRAILERS, ask, connected, refused, scripted
 
@@ -30,6 +42,19 @@ BROKEN = {
     "gone away before it": (go_away(0), False, UNREACHABLE, False),
     "gone away after it": (go_away(1), True, UNREACHABLE, True),
     "a status without a message": (head(OK, CONTENT_TYPE, (b"grpc-status", b"0"), end=True), False, MALFORMED, True),
+    "no status behind a message": (HEAD + data(b"reply") + head((b"x", b"y"), end=True), False, MALFORMED, True),
+    "a head that is none": (
+        frame(HEADERS, END_HEADERS, 1, b"\x80") + data(b"reply") + TRAILERS,
+        False,
+        MALFORMED,
+        True,
+    ),
+    "a small block of many fields": (
+        frame(HEADERS, END_HEADERS, 1, b"\x88" * 5000) + data(b"reply") + TRAILERS,
+        False,
+        MALFORMED,
+        True,
+    ),
     "not HTTP/2": (b"HTTP/1.1 400 Bad Request\r\n\r\n", True, UNREACHABLE, True),
 }
 

@@ -16,22 +16,26 @@ import pytest
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.frozen import replace
 from gateway.core.http2.connection import Stream
+from gateway.core.http2.frames import ErrorCode
 from gateway.core.http2.hpack import read
 from gateway.core.http2.server import MAX_STREAMS, WINDOW
 from gateway.core.messages import Message
-from gateway.core.protocol import Limits, Protocol
-from gateway.core.transport import Exchange
+from gateway.core.protocol import Limits, ListenerSettings, Protocol
+from gateway.core.transport import Exchange, Exchanges
 from gateway.transports.grpc import Listener
 from gateway.transports.grpc.server.calls import ServerCall
+from gateway.transports.listener_connections import ConnectionLimit, ListenerConnections
 from gateway.transports.memory import PROCESS_MEMORY
+from gateway.transports.shedding import LARGE_BYTES, Level, Shedding
 from gateway.transports.timeouts import Timeouts
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, Peer
 from tests.core.http2.conversation import ECHO, OPENING, fields, request
-from tests.limits import settle, until
+from tests.limits import GENEROUS, settle, until
 from tests.skipping_loop import ON_ASYNCIO, skip
-from tests.transports.grpc.toy import CHAT, SMALL, Endless, Held, echo, listening
+from tests.transports.grpc.toy import CHAT, OTHER, SMALL, Endless, Held, echo, echo_twice, listening, refuse
 
+MESSAGE = b"\0\0\0\0\x01x"
 LONG = Timeouts(head=30, body=30, idle=30, write=30, linger=30)
 SHORT = Timeouts(head=0.4, body=0.4, idle=0.4, write=0.4, linger=0.1)
 
@@ -129,6 +133,31 @@ async def test_a_reply_whose_window_does_not_open_is_given_up() -> None:
     async with client(timeouts=SHORT, opening=opening) as peer:
         peer.send(request())
         assert (await peer.next(RST_STREAM))[2] == 1
+
+
+@ON_ASYNCIO
+async def test_a_stream_whose_reply_is_not_read_is_given_up_and_closed() -> None:
+    endless = Endless(100)
+    opening = http2.PREFACE + http2.settings(INITIAL_WINDOW_SIZE=3)
+    async with client(stream=endless, timeouts=LONG, opening=opening) as peer:
+        peer.send(http2.head(*fields(CHAT.encode())))
+        await peer.next(DATA)
+        for _ in range(8):
+            await skip(LONG.write / 4)
+        assert await peer.next(RST_STREAM) == (RST_STREAM, 0, 1, int(ErrorCode.CANCEL).to_bytes(4))
+        await endless.closed.wait()
+
+
+@ON_ASYNCIO
+async def test_a_message_has_a_total_time() -> None:
+    async with client(timeouts=Timeouts(head=30, body=100, message=60)) as peer:
+        peer.send(http2.head(*fields()), http2.data(b"half", size=1000))
+        for _ in range(9):
+            await skip(7.5)
+            peer.send(http2.frame(DATA, 0, 1, b"more of it"))
+        _, told = await answer(peer)
+    assert told[b"grpc-status"] == b"%d" % Status.DEADLINE_EXCEEDED
+    assert told[b"grpc-message"] == b"the message did not arrive within 60 s"
 
 
 async def test_a_reply_that_is_read_a_byte_at_a_time_is_given_up() -> None:
@@ -517,6 +546,81 @@ async def test_draining_tells_how_many_requests_it_gave_up() -> None:
         assert held.cancelled.is_set()
         ends = [frame for frame in await peer.closed() if frame[0] == HEADERS]
         assert [ends_with(payload)[b"grpc-message"] for _, _, _, payload in ends] == [b"the gateway is stopping"] * 2
+
+
+async def test_messages_of_a_stream_for_which_there_is_no_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held()
+    async with client(stream=held.stream, limits=Limits()) as peer:
+        peer.send(http2.head(*fields(CHAT.encode())), http2.data(b"first"))
+        await held.asked.get()
+        monkeypatch.setattr(PROCESS_MEMORY, "limit", 0)
+        peer.send(*[http2.data(bytes(1000))] * 100)
+        _, told = await answer(peer)
+    assert told[b"grpc-status"] == b"%d" % Status.RESOURCE_EXHAUSTED
+    assert b"limits.memory" in told[b"grpc-message"]
+
+
+async def test_a_stream_that_ends_within_a_reply_is_reset() -> None:
+    opening = http2.PREFACE + http2.settings(INITIAL_WINDOW_SIZE=3)
+    async with client(opening=opening) as peer:
+        peer.send(http2.head(*fields(CHAT.encode())), http2.data(b"a"))
+        await peer.next(DATA)
+        peer.send(http2.data(b"x", size=10**9))  # beyond the limit
+        assert await peer.next(RST_STREAM) == (RST_STREAM, 0, 1, int(ErrorCode.CANCEL).to_bytes(4))
+        peer.send(request(3, b""), http2.window_update(3, 100))
+        assert (await answer(peer, 3))[1][b"grpc-status"] == b"0"
+
+
+async def test_a_reload_ends_calls_of_methods_that_are_gone_unless_they_are_answered() -> None:
+    held = Held()
+    async with listening(held) as listener, connected(listener) as peer:
+        peer.send(http2.head(*fields()), http2.data(b"half", size=1000), request(3))
+        await held.asked.get()
+        renewed = Exchanges(echo, echo_twice, refuse)
+        running = listener.renew(ListenerSettings(limits=SMALL), [(OTHER, "")], renewed)
+        _, told = await answer(peer)
+        assert told[b"grpc-status"] == b"%d" % Status.UNIMPLEMENTED
+        assert b"/toy.Toy/Echo" in told[b"grpc-message"]
+        held.go.set()
+        assert (await answer(peer, 3))[0] == [MESSAGE]
+        assert [task.done() for task in running] == [True]
+
+
+async def test_a_client_that_opens_its_connection_during_a_drain_is_told_to_ask_nothing() -> None:
+    async with listening() as listener, connected(listener, OPENING[:10]) as peer:
+        await until(lambda: listener.open_connections == 1, 0)
+        draining = asyncio.ensure_future(listener.drain(GENEROUS))
+        await settle()
+        peer.send(OPENING[10:])
+        assert await peer.next(GOAWAY) == (GOAWAY, 0, 0, (2**31 - 1).to_bytes(4) + bytes(4))
+        ping = await peer.next(http2.PING)
+        peer.send(http2.frame(http2.PING, http2.ACK, 0, ping[3]))
+        assert await peer.next(GOAWAY) == (GOAWAY, 0, 0, bytes(8))
+        assert await draining == 0
+
+
+def shedding_connections() -> ListenerConnections:
+    """Connections of a process that sheds large requests."""
+    limit = ConnectionLimit(100)
+    limit.shedding = Shedding(1, 1)
+    limit.shedding.level = Level.LARGE
+    return ListenerConnections(shared_limit=limit)
+
+
+@pytest.mark.parametrize(("size", "is_refused"), [(LARGE_BYTES, True), (5, False)])
+async def test_load_is_shed_as_soon_as_the_size_of_a_message_is_known(size: int, is_refused: bool) -> None:
+    limits = Limits(message=2 * LARGE_BYTES)
+    async with listening(limits=limits, connections=(connections := shedding_connections())) as listener:
+        assert connections.shedding is not None
+        connections.shedding.level = Level.NOTHING  # new connections are refused first
+        async with connected(listener) as peer:
+            peer.send(http2.head(*fields()))
+            await peer.next(http2.SETTINGS)
+            connections.shedding.level = Level.LARGE
+            peer.send(http2.data(bytes(5), size=size, end=size == 5), request(3))
+            _, told = await answer(peer)
+            assert told[b"grpc-status"] == b"%d" % (Status.UNAVAILABLE if is_refused else 0)
+            assert (await answer(peer, 3))[0] == [MESSAGE]
 
 
 @pytest.mark.parametrize("leave", [True, False], ids=["it leaves", "it reads after all"])

@@ -7,13 +7,14 @@ from typing import Any
 
 import grpc
 
-from gateway.core.errors import Status
+from gateway.core.errors import Reason, Status, refusal
 from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Protocol
 from tests.transports.grpc.toy import (
     CHAT,
     ECHO,
     SMALL,
+    TOLD,
     Endless,
     Held,
     channel,
@@ -100,6 +101,18 @@ async def test_what_fails_unexpectedly_is_refused_without_a_word_of_it() -> None
         error = await failed(call.read())
     assert code(error) is Status.INTERNAL
     assert error.details() == "toy: the gateway failed on this request; its log says why"
+
+
+async def test_an_error_that_its_protocol_tells_in_a_message_is_one() -> None:
+    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        async for message in messages:
+            yield message
+            raise refusal(Reason.OVERLOADED, "no more")
+
+    async with client(stream=stream) as made:
+        call = made.stream_stream(TOLD)([b"a", b"b"])
+        assert await replies(call) == [b"a", b"no more"]
+        assert await call.code() is grpc.StatusCode.OK
 
 
 async def test_a_client_that_stops_reading_stops_the_producer() -> None:

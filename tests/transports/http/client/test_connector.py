@@ -140,6 +140,19 @@ async def test_a_reply_that_does_not_inflate_within_the_limit_is_refused(reply: 
     assert (error.status, error.reason, error.sent) == (Status.INTERNAL, Reason.INVALID_OUTPUT, True)
 
 
+NO_LENGTH = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n", NO_LENGTH])
+async def test_a_reply_for_which_there_is_no_memory_is_refused(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PROCESS_MEMORY, "limit", 0)
+    async with answering(head + bytes(3_000_000), close_after_reply=True) as (_, connector):
+        with pytest.raises(TransportError, match=r"^reply refused: .*limits\.memory") as caught:
+            await connector.exchange(GET)
+    assert (caught.value.status, caught.value.reason) == (Status.RESOURCE_EXHAUSTED, Reason.OVERLOADED)
+    assert (caught.value.sent, caught.value.answered) == (True, True)
+
+
 async def test_an_inflated_reply_no_longer_claims_to_be_compressed() -> None:
     async with answering(CODED[0][0]) as (_, connector):
         assert list((await connector.exchange(GET)).headers) == []

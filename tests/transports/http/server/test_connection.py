@@ -9,6 +9,7 @@ from gateway.core.errors import Reason, refusal
 from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits, Protocol
 from gateway.transports.http.server import connection
+from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.timeouts import Timeouts
 from tests.limits import GENEROUS, settle
 from tests.transports.http.server.toy_listener import (
@@ -87,6 +88,39 @@ async def test_a_client_that_sends_ahead_is_held_back_while_its_request_is_in_fl
         paused.resume.set()
         assert await read_reply(reader) == SAID
         assert await read_reply(reader) == SAID
+
+
+async def test_what_is_sent_ahead_without_memory_for_it_is_refused_behind_the_reply(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paused = PausedExchange()
+    async with client(paused, limits=Limits()) as (reader, writer):
+        writer.write(post(b"one"))
+        await paused.requests.get()
+        monkeypatch.setattr(PROCESS_MEMORY, "limit", 0)
+        whole = post(bytes(200_000))
+        for at in range(0, len(whole), 50_000):
+            writer.write(whole[at : at + 50_000])
+            await settle()
+        paused.resume.set()
+        assert (await read_reply(reader)).endswith(b"POST /echo [one]")
+        refused = await reader.read()
+    assert refused.startswith(b"HTTP/1.1 503 ")
+    assert b"limits.memory" in refused
+
+
+async def test_a_body_for_which_the_memory_does_not_suffice_while_it_arrives_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with client(echo, limits=Limits()) as (reader, writer):
+        whole = post(bytes(MIB))
+        await send_whole(writer, whole[: MIB // 8])
+        await settle()
+        monkeypatch.setattr(PROCESS_MEMORY, "limit", 0)
+        await send_whole(writer, whole[MIB // 8 :])
+        refused = await reader.read()
+    assert refused.startswith(b"HTTP/1.1 503 ")
+    assert b"limits.memory" in refused
 
 
 async def test_an_unread_reply_pauses_the_connection_until_it_is_read() -> None:

@@ -95,6 +95,20 @@ async def test_every_one_of_several_requests_has_its_answer(count: int) -> None:
         assert b"H" + await reader.read() == expected
 
 
+async def test_an_answer_that_takes_time_stands_before_one_that_takes_none() -> None:
+    paused = PausedExchange()
+
+    def exchange(message: Message, protocol: Protocol) -> EventualReply:
+        return say_back(message, protocol) if message.path == "/hello" else paused(message, protocol)
+
+    async with client(exchange) as (reader, writer):
+        writer.write(post(b"one") + HELLO)
+        writer.write_eof()
+        assert await reader.readexactly(1) == b"H"
+        paused.resume.set()
+        assert b"H" + await reader.read() == ONE + SAID
+
+
 async def test_an_idle_connection_is_closed_at_once() -> None:
     async with listening() as listener, connected(listener) as (reader, writer):
         await send_whole(writer, HELLO)
@@ -128,12 +142,14 @@ async def test_a_client_that_has_left_is_noticed_while_a_later_request_is_answer
         await until(lambda: not listener.open_connections, 0)
 
 
-async def test_a_stream_that_has_not_begun_is_whole() -> None:
+@pytest.mark.parametrize(("before", "said"), [(b"", b""), (post(b"one"), ONE)], ids=["alone", "behind another"])
+async def test_a_stream_that_has_not_begun_is_whole(before: bytes, said: bytes) -> None:
     source = Source()
-    async with client(stream=source) as (reader, writer):
-        writer.write(get("/stream", "Connection: close"))
+    async with client(later, stream=source) as (reader, writer):
+        writer.write(before + get("/stream", "Connection: close"))
         writer.write_eof()
         await source.asked.wait()
+        assert await reader.readexactly(len(said)) == said
         assert await reader.readexactly(1) == b"H"
         source.say("one", "two", None)
         got = b"H" + await reader.read()

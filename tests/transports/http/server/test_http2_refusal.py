@@ -6,11 +6,12 @@ import pytest
 
 from gateway.core.http2.frames import ErrorCode
 from gateway.core.http2.hpack import read
+from gateway.core.protocol import ListenerSettings
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, Peer
 from tests.core.http2.conversation import OPENING, request
 from tests.limits import GENEROUS
-from tests.transports.http.server.toy_listener import client, connected, listening
+from tests.transports.http.server.toy_listener import OTHER, client, connected, exchanges, listening, say_back
 
 GET = ((b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/hello?a=b"), (b":authority", b"toy"))
 REQUIRED = int(ErrorCode.HTTP_1_1_REQUIRED).to_bytes(4)
@@ -64,15 +65,27 @@ async def test_a_client_that_does_not_understand_is_sent_away() -> None:
     assert frames[-1][3][4:8] == REQUIRED
 
 
-async def test_it_counts_as_a_connection_and_ends_with_the_listener() -> None:
+@pytest.mark.parametrize("seconds", [GENEROUS, 0])
+async def test_it_counts_as_a_connection_and_ends_with_the_listener(seconds: float) -> None:
     async with listening() as listener, connected(listener) as streams:
         peer = Peer(*streams)
         peer.send(OPENING, http2.head(*GET, end=True))
         await peer.next(RST_STREAM)
         assert listener.open_connections == 1
         await listener.stop_accepting()
-        assert await listener.drain(GENEROUS) == 0
+        assert await listener.drain(seconds) == 0
         assert listener.open_connections == 0
+
+
+async def test_after_a_reload_a_client_is_told_what_is_spoken_now() -> None:
+    async with listening() as listener, connected(listener) as streams:
+        peer = Peer(*streams)
+        peer.send(OPENING, request())
+        await peer.next(HEADERS)
+        listener.renew(ListenerSettings(), [(OTHER, "")], exchanges(say_back))
+        peer.send(request(3))
+        block = (await peer.next(HEADERS))[3]
+    assert dict(read(block, 1000))[b"grpc-message"].endswith(b"; this listener speaks other")
 
 
 @pytest.mark.real("curl")

@@ -31,6 +31,13 @@ def too_large(what: str, limit: str = "headers, 500", status: str = "431 Request
     return bad(f"{what} larger than limits.{limit} bytes; send less, or raise the limit", status)
 
 
+def too_many_headers() -> bytes:
+    text = (
+        "the request has more than 100 headers, one for each 32 bytes of limits.headers; send fewer, or raise the limit"
+    )
+    return bad(text, "431 Request Header Fields Too Large")
+
+
 def body_too_large(size: str = "") -> bytes:
     return too_large(f"the body{size} is", "message, 1000", TOO_LARGE)
 
@@ -118,6 +125,7 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     "Host list": (b"GET /hello HTTP/1.1\r\nHost: a, b\r\n\r\n", BAD_HOST),
     "one header beyond the limit": (get("/hello", "X: " + "x" * 500), HEAD_TOO_LARGE),
     "many small headers": (get("/hello", *["X: y"] * 200), HEAD_TOO_LARGE),
+    "more headers than the limit": (get("/hello", *["X:"] * 100), too_many_headers()),
     "target beyond the limit": (get("/" + "x" * 600), HEAD_TOO_LARGE),
     "line that never ends": (b"GET /" + b"x" * 600, HEAD_TOO_LARGE),
     # where the body ends
@@ -289,6 +297,10 @@ CLOSING = {
     "close": (LAST, SAID_LAST),
     "close among others": (get("/hello", "Connection: keep-alive, Close"), SAID_LAST),
     "HTTP/1.0": (b"GET /hello HTTP/1.0\r\n\r\n", SAID_LAST),
+    "100-continue in HTTP/1.0": (
+        b"POST /echo HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc",
+        reply("200 OK", "POST /echo [abc]", last=True),
+    ),
     "HTTP/1.0 with two Hosts": (request("GET /hello HTTP/1.0", "Host: a"), bad(ONE_HOST)),
     "close, then one more": (LAST + HELLO, SAID_LAST),
 }

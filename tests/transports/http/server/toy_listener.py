@@ -28,6 +28,7 @@ NUMBERS = {
     Reason.UNSUPPORTED_ENCODING: 415,
     Reason.HEADERS_TOO_LARGE: 431,
     Reason.INTERNAL: 500,
+    Reason.OVERLOADED: 503,
     Reason.TIMEOUT: 504,
     Reason.VERSION_NOT_SUPPORTED: 505,
 }
