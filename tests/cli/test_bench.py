@@ -5,12 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from tests.cli.commands import ENVIRON, gateway
-from tests.client.servers import NAMELESS, WIRE_FORMS, served
+from tests.client.servers import NAMELESS, WIRE_FORMS, holding, served
+from tests.in_thread import QuietHandler, in_thread
 from tests.interop.processes import free_port
 
 FEW = ("--requests", "8", "--warmup", "0", "--in-flight", "2")
@@ -49,6 +53,93 @@ def test_errors_and_exit_codes() -> None:
         assert refused.stderr == "--batch is only for random inputs; remove it, or remove FILE and --set\n"
     unreachable = gateway("bench", f"v2-grpc://127.0.0.1:{free_port()}", "double", *FEW)
     assert unreachable.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (
+            ("--in-flight", "2", "--processes", "3"),
+            2,
+            "--in-flight is 2, expected at least one for each of 3 processes",
+        ),
+        (("--timeout", "0.05"), 4, "http://127.0.0.1:PORT: no answer within 0.05 s, the limit that `timeout` sets"),
+        (
+            ("--parameter", "a=null"),
+            2,
+            "--parameter: parameter 'a' is NoneType, expected a bool, int, float, str, dict or list",
+        ),
+    ],
+)
+def test_a_run_that_cannot_begin_tells_why(arguments: tuple[str, ...], code: int, told: str) -> None:
+    with holding() as (_, held):
+        result = gateway("bench", f"v2-rest://127.0.0.1:{held.port}", "m", "--set", "x=1", *arguments)
+    expected = told.replace("PORT", str(held.port))
+    assert (result.exit_code, result.stdout, result.stderr) == (code, "", f"{expected}\n")
+
+
+REPLY = {"model_name": "m", "outputs": [{"name": "y", "datatype": "INT32", "shape": [1], "data": [7]}]}
+
+
+INPUT = {"name": "x", "datatype": "INT32", "shape": [1]}
+
+
+@contextmanager
+def answering(at: Callable[[int], bool], inputs: Sequence[object] = (INPUT,)) -> Iterator[str]:
+    """The address of a server. `at` gets the number of each inference, and returns whether to refuse it."""
+    count = 0
+
+    class Server(QuietHandler):
+        def do_GET(self) -> None:
+            self.send_json({"name": "m", "platform": "p", "inputs": list(inputs), "outputs": []})
+
+        def do_POST(self) -> None:
+            nonlocal count
+            count += 1
+            self.rfile.read(int(self.headers["content-length"]))
+            is_refused = at(count)
+            self.send_json({"error": "no memory"} if is_refused else REPLY, 400 if is_refused else 200)
+
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Server)) as address:
+        yield f"v2-rest://{address}"
+
+
+def test_inputs_that_the_server_does_not_report_are_asked_for() -> None:
+    with answering(lambda count: False, inputs=()) as address:
+        result = gateway("bench", address, "m", *FEW)
+    told = "the server does not report the model's inputs; set them with --set NAME=VALUE\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", told)
+
+
+def interrupting(number: int) -> Callable[[int], bool]:
+    """Ctrl-C at the inference with this number."""
+
+    def at(count: int) -> bool:
+        if count == number:
+            os.kill(os.getpid(), signal.SIGINT)
+        return False
+
+    return at
+
+
+def test_failed_requests_are_counted_and_are_the_exit_code() -> None:
+    with answering(lambda count: count > 1) as address:
+        found = figures(address, "m", "--requests", "2", "--warmup", "0", code=1)
+    assert (found["requests"], found["errors"]) == (2, {"INVALID_ARGUMENT": {"requests": 2, "example": "no memory"}})
+
+
+def test_ctrl_c_before_the_first_measurement_says_that_there_is_none() -> None:
+    with answering(interrupting(1)) as address:
+        result = gateway("bench", address, "m", "--flavor", "plain", "--requests", "2")
+    told = "interrupted before the first measurement\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", told)
+
+
+def test_ctrl_c_ends_a_comparison_after_the_server_that_is_measured() -> None:
+    with answering(interrupting(2)) as one, answering(lambda count: True) as other:
+        options = ("--in-flight", "1", "--warmup", "0", "--seconds", "1000", "--compare", other)
+        found = figures(one, "m", *options, code=130)
+    assert (found["requests"] >= 0, found["errors"]) == (True, {})
 
 
 def test_two_servers_are_compared() -> None:
