@@ -113,6 +113,11 @@ def test_init_asks_for_servers_and_listeners(tmp_path: Path) -> None:
     ]
 
 
+def test_the_end_of_input_at_a_prompt_interrupts() -> None:
+    result = gateway("init", "--output", "-", in_terminal=True)
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+
+
 ONE_BACKEND = """
 listeners: [{{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
 backends: {{lab: {{protocol: v2-rest, endpoints: ["{address}"], policies: [{{timeout: {{seconds: 9}}}}]}}}}
