@@ -171,6 +171,7 @@ PROBLEMS: tuple[Row, ...] = (
         "4:22: the tag '!x' is not supported; remove the tag",
     ),
     sound("lisenters: []", "4:1: unknown key 'lisenters'; did you mean 'listeners'?"),
+    route("match: {listener: htpt, protocol: points}", "3:47: unknown listener 'htpt'; did you mean 'http'?"),
     route("match: {}, rewirte: {}", "3:40: unknown key 'rewirte'; did you mean 'rewrite'?"),
     (
         SOUND.replace("protocol: umbridge", "timeout: 60, protocol: umbridge"),

@@ -23,7 +23,7 @@ async def test_an_engine_that_is_not_open_or_does_not_answer_is_an_error(
     monkeypatch.setattr(asked_engine, "SECONDS", 0.01)
     asked = AskedEngine(settings(tmp_path), lambda settings: (Engine(), 1.0), monotonic)
     with pytest.raises(EngineError, match=r"^fake: it is not open$"):
-        asked.engine.reports([])
+        await asked.engine.reports([])
     await asked.open()
     with pytest.raises(EngineError, match=r"^fake: no answer within 0\.01 s$"):
         await asked.ask(asyncio.Event().wait())

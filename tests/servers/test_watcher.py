@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.servers.watcher import BoundedOutput, ExitReason, LeaseFile, start_time, write_state
+from gateway.servers.watcher import ExitReason, LeaseFile, start_time, write_state
 from tests.interop.processes import eventually
 from tests.limits import GENEROUS
 
@@ -204,8 +204,9 @@ def test_a_lease_that_cannot_be_read_for_a_moment_goes_on(tmp_path: Path) -> Non
     assert lease.lost() == ExitReason.CANCELLED
 
 
-def test_output_on_a_full_disk_is_lost_and_the_job_goes_on() -> None:
-    BoundedOutput(Path("/dev/full"), 10).write(b"lost")
+def test_output_on_a_full_disk_is_lost_and_the_job_goes_on(watched: Watched) -> None:
+    watched.start(f"echo lost; touch {watched.folder}/after", output="/dev/full")
+    assert (watched.ended()["exit_code"], (watched.folder / "after").exists()) == (0, True)
 
 
 def test_a_state_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
