@@ -128,3 +128,25 @@ def test_certificates_stand_for_principals_by_glob() -> None:
 def test_a_listener_accepts_only_what_it_is_said_to() -> None:
     with pytest.raises(GatewayError):
         Authenticator(credentials(), keys=False)(headers(x_api_key=ALICE), "")
+    text = "expected a token: three parts with dots between them"
+    with pytest.raises(GatewayError, match=text):
+        Authenticator(credentials(verify=lambda raw: None), keys=False)(headers(authorization=f"Bearer {ALICE}"), "")
+
+
+def test_uses_of_a_key_by_other_processes_are_added() -> None:
+    known = credentials()
+    known.add_uses(ALICE_ENTRY.id, NOW + 5, 2)
+    Authenticator(known)(headers(x_api_key=ALICE), "")
+    known.add_uses(ALICE_ENTRY.id, NOW - 5, 3)
+    assert (known.uses[ALICE_ENTRY.id].last, known.uses[ALICE_ENTRY.id].number) == (NOW, 6)
+
+
+def test_the_principals_that_are_remembered_are_bounded() -> None:
+    """The issuer of tokens chooses their names."""
+    principals = Principals({}, {"*": ["use"]})
+    first = principals.find("0")
+    assert principals.find("0") is first
+    for number in range(1, 4097):
+        principals.find(str(number))
+    assert principals.find("0") is not first
+    assert principals.find("0").name == "0"

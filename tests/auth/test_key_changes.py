@@ -1,5 +1,6 @@
 """Changes of a key file that other processes change, and of one that is full."""
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -21,6 +22,27 @@ def test_the_change_of_another_process_is_waited_for_and_then_told(
         add_key(tmp_path / "keys", "alice", None, "")
     os.close(other)
     assert add_key(tmp_path / "keys", "alice", None, "")[1] == read_keys(tmp_path / "keys").entries[0]
+
+
+def test_a_change_goes_on_when_the_other_process_has_ended_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    monkeypatch.setattr(key_changes, "sleep", lambda seconds: os.close(other))
+    assert add_key(tmp_path / "keys", "alice", None, "")[1] == read_keys(tmp_path / "keys").entries[0]
+
+
+def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_key(tmp_path / "keys", "alice", None, "")
+
+    def replace(made: str, file: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(OSError, match="Read-only file system"):
+        add_key(tmp_path / "keys", "bob", None, "")
+    assert [each.name for each in tmp_path.iterdir()] == ["keys"]
 
 
 def test_a_file_that_would_be_too_large_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

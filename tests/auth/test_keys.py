@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.auth.keys import KeyFileError, new_key, parse_keys, read_keys, write_keys
+from gateway.auth.keys import MAX_FILE, KeyFileError, new_key, parse_keys, read_keys, write_keys
 
 DIGEST = "a" * 64
 
@@ -69,6 +69,9 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         read_keys(tmp_path / "none")
     with pytest.raises(KeyFileError, match="not a regular file"):
         read_keys(tmp_path)
+    (tmp_path / "log").write_bytes(b"#" * (MAX_FILE + 1))
+    with pytest.raises(KeyFileError, match=f"^larger than {MAX_FILE} bytes$"):
+        read_keys(tmp_path / "log")
 
 
 def test_a_file_may_have_no_keys_but_must_say_so() -> None:

@@ -34,8 +34,17 @@ class _Stream:
         return getattr(self._others if threading.get_ident() in self._threads else self._command, name)
 
 
+class _TerminalStream(_Stream):
+    def isatty(self) -> bool:
+        return True
+
+
 class Runner(CliRunner):
     """Has what the command prints, and nothing that other threads print meanwhile."""
+
+    def __init__(self, *, in_terminal: bool = False) -> None:
+        super().__init__()
+        self._in_terminal = in_terminal
 
     @contextmanager
     def isolation(self, *arguments: Any, **more: Any) -> Iterator[Any]:
@@ -45,6 +54,8 @@ class Runner(CliRunner):
             sys.stdout, sys.stderr = (
                 _Stream(*pair, threads) for pair in zip((sys.stdout, sys.stderr), before, strict=True)
             )
+            if self._in_terminal:
+                sys.stdin, sys.stdout = (_TerminalStream(each, each, set()) for each in (sys.stdin, sys.stdout))
             yield streams
 
 
@@ -55,13 +66,14 @@ def written(folder: Path, text: str) -> str:
     return str(path)
 
 
-def gateway(*arguments: str, given: bytes = b"") -> Result:
-    """One command, to its end, in this process, which keeps its own signals and log."""
+def gateway(*arguments: str, given: bytes = b"", in_terminal: bool = False) -> Result:
+    """One command, to its end, in this process, which keeps its own signals and log. `in_terminal`: its standard input
+    and output say that they are a terminal's."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
-        return Runner().invoke(application, arguments, input=given)
+        return Runner(in_terminal=in_terminal).invoke(application, arguments, input=given)
     finally:
         for number, action in before.items():
             signal.signal(number, action)

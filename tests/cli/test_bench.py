@@ -3,15 +3,18 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from tests.cli.commands import ENVIRON, gateway
-from tests.client.servers import NAMELESS, WIRE_FORMS, served
+from tests.client.servers import NAMELESS, WIRE_FORMS, holding, served
+from tests.in_thread import QuietHandler, in_thread
 from tests.interop.processes import free_port
 
 FEW = ("--requests", "8", "--warmup", "0", "--in-flight", "2")
@@ -52,34 +55,93 @@ def test_errors_and_exit_codes() -> None:
     assert unreachable.exit_code == 3
 
 
+def test_inputs_that_take_several_messages_cannot_be_sent_again_and_again() -> None:
+    with served("umbridge", "posterior") as address:
+        result = gateway("bench", address, "posterior", *FEW, "--set", "input0=[[1.5,2.5],[3.5,4.5]]")
+    told = "these inputs take 2 messages over umbridge, expected one\n"
+    assert (result.exit_code, result.output) == (2, told)
+
+
 @pytest.mark.parametrize(
-    ("form", "model", "given", "expected"),
+    ("arguments", "code", "told"),
     [
         (
-            "umbridge",
-            "posterior",
-            ("--set", "input0=[[1.5,2.5],[3.5,4.5]]"),
-            "these inputs take 2 messages over umbridge, expected one",
+            ("--in-flight", "2", "--processes", "3"),
+            2,
+            "--in-flight is 2, expected at least one for each of 3 processes",
         ),
-        ("v2-rest", "identity", (), "the server does not report the model's inputs; set them with --set NAME=VALUE"),
+        (("--timeout", "0.05"), 4, "http://127.0.0.1:PORT: no answer within 0.05 s, the limit that `timeout` sets"),
+        (
+            ("--parameter", "a=null"),
+            2,
+            "--parameter: parameter 'a' is NoneType, expected a bool, int, float, str, dict or list",
+        ),
     ],
 )
-def test_a_request_that_cannot_be_sent_again_and_again_is_told(
-    form: str, model: str, given: tuple[str, ...], expected: str
-) -> None:
-    with served(form, model) as address:
-        result = gateway("bench", address, model, *FEW, *given)
-    assert (result.exit_code, result.output) == (2, f"{expected}\n")
+def test_a_run_that_cannot_begin_tells_why(arguments: tuple[str, ...], code: int, told: str) -> None:
+    with holding() as (_, held):
+        result = gateway("bench", f"v2-rest://127.0.0.1:{held.port}", "m", "--set", "x=1", *arguments)
+    expected = told.replace("PORT", str(held.port))
+    assert (result.exit_code, result.stdout, result.stderr) == (code, "", f"{expected}\n")
 
 
-def test_the_first_answer_has_a_time_limit() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        result = gateway("bench", f"v2-rest://{address}", "double", *FEW, "--timeout", "0.05")
-    assert (result.exit_code, result.output) == (
-        4,
-        f"http://{address}: no answer within 0.05 s, the limit that `timeout` sets\n",
-    )
+REPLY = {"model_name": "m", "outputs": [{"name": "y", "datatype": "INT32", "shape": [1], "data": [7]}]}
+
+
+INPUT = {"name": "x", "datatype": "INT32", "shape": [1]}
+
+
+@contextmanager
+def answering(*, refused: int = 1000, interrupted: int = 0, inputs: Sequence[object] = (INPUT,)) -> Iterator[str]:
+    """The address of a server that refuses inferences from the number `refused` on. At that of the number `interrupted`
+    comes Ctrl-C, and no answer."""
+    count = 0
+
+    class Server(QuietHandler):
+        def do_GET(self) -> None:
+            self.send_json({"name": "m", "platform": "p", "inputs": list(inputs), "outputs": []})
+
+        def do_POST(self) -> None:
+            nonlocal count
+            count += 1
+            self.rfile.read(int(self.headers["content-length"]))
+            if count == interrupted:
+                os.kill(os.getpid(), signal.SIGINT)
+                with suppress(ConnectionError):
+                    self.rfile.read(1)  # until the client has closed the connection
+                return
+            is_refused = count >= refused
+            self.send_json({"error": "no memory"} if is_refused else REPLY, 400 if is_refused else 200)
+
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Server)) as address:
+        yield f"v2-rest://{address}"
+
+
+def test_inputs_that_the_server_does_not_report_are_asked_for() -> None:
+    with answering(inputs=()) as address:
+        result = gateway("bench", address, "m", *FEW)
+    told = "the server does not report the model's inputs; set them with --set NAME=VALUE\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", told)
+
+
+def test_failed_requests_are_counted_and_are_the_exit_code() -> None:
+    with answering(refused=2) as address:
+        found = figures(address, "m", "--requests", "2", "--warmup", "0", code=1)
+    assert (found["requests"], found["errors"]) == (2, {"INVALID_ARGUMENT": {"requests": 2, "example": "no memory"}})
+
+
+def test_ctrl_c_before_the_first_measurement_says_that_there_is_none() -> None:
+    with answering(interrupted=1) as address:
+        result = gateway("bench", address, "m", "--flavor", "plain", "--requests", "2")
+    told = "interrupted before the first measurement\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", told)
+
+
+def test_ctrl_c_ends_a_comparison_after_the_server_that_is_measured() -> None:
+    with answering(interrupted=2) as one, answering(refused=1) as other:
+        options = ("--in-flight", "1", "--warmup", "0", "--seconds", "1000", "--compare", other)
+        found = figures(one, "m", *options, code=130)
+    assert (found["requests"], found["errors"]) == (0, {})
 
 
 def test_two_servers_are_compared() -> None:

@@ -102,6 +102,27 @@ def test_outputs_are_written_to_a_file(v2: str, tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr.count("BYTES")) == (2, 1)
 
 
+HALVED = """
+from gateway.reference import signature
+
+@signature(inputs=[("x", "BF16", [-1])], outputs=[("y", "BF16", [-1])])
+def halved(x):
+    return x / 2
+"""
+
+
+def test_numbers_that_numpy_files_do_not_have_are_written_as_fp32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "halves_bf16.py").write_text(HALVED)
+    with served("v2-grpc", "halves_bf16:halved") as address:
+        result = gateway("call", address, "halved", "--set", "x=1,3", "--output", str(tmp_path / "y.npy"))
+    assert result.exit_code == 0, result.stderr
+    found = np.load(tmp_path / "y.npy")
+    assert (found.dtype, found.tolist()) == (np.float32, [0.5, 1.5])
+
+
 @pytest.mark.long
 def test_on_a_terminal_it_prints_a_table(v2: str) -> None:
     def printed(*arguments: str) -> list[str]:
@@ -140,6 +161,13 @@ FAILURES = {
     "no array": (2, ("double", "no/such.npz"), "no/such.npz: No such file or directory"),
     "two kinds": (2, ("double", "--stream", "--gradient"), "only one of --stream, --gradient"),
     "no sens": (2, ("posterior", "--gradient", "--set", "theta=1,2"), "the derivative needs --set sens=..."),
+    "parameter": (2, ("double", "--parameter", "a=null"), "--parameter: parameter 'a' is NoneType, expected a bool, "),
+    "archive": (2, ("double", "--set", "x=@a.npz"), "--set x=@a.npz: expected an .npy file, which contains one array"),
+    "two arrays": (
+        2,
+        ("identity", "a.npz", "--output", "b.npy"),
+        "has 2 outputs, but .npy files contain one; use .npz",
+    ),
     "output": (2, ("double", "--set", "x=1", "--output", "a.txt"), "expected a name that ends in .npy or .npz"),
     "header": (2, ("double", "--header", "secret"), "--header: expected NAME=VALUE"),
 }
@@ -151,6 +179,7 @@ def test_what_is_wrong_is_said_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     np.save("int64.npy", np.array([1, 2]))
+    np.savez("a.npz", x=np.array([1.5]), z=np.array([2.5]))
     code, arguments, said = case
     result = gateway("call", v2, *arguments)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (code, "", 1)
@@ -186,3 +215,8 @@ def test_positions_of_derivatives_are_0_where_they_are_left_out() -> None:
     tensors = call_inputs.assigned(["input0=1", "sens=2", "in_wrt=1"], Operation.GRADIENT)
     found = {each.name: each.array.tolist() for each in tensors}
     assert list(found.items()) == [("input0", [1]), ("out_wrt", [0]), ("in_wrt", [1]), ("sens", [2])]
+
+
+def test_parameters_are_json_or_text() -> None:
+    found = call_inputs.parameters(["a=3", "b=true", 'c={"d": [1.5]}', "e=big", "f=", 'g="3"'])
+    assert found == {"a": 3, "b": True, "c": '{"d":[1.5]}', "e": "big", "f": "", "g": "3"}

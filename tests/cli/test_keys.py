@@ -39,6 +39,9 @@ def test_a_revoked_key_stays_in_the_list_and_is_refused(tmp_path: Path) -> None:
     assert gateway("keys", "revoke", "--file", str(file), id).exit_code == 0
     states = {each.id: each.revoked is not None for each in read_keys(file).entries}
     assert states == {id: True, other: False}
+    for line in gateway("keys", "list", "--file", str(file)).stdout.splitlines()[1:]:
+        state = line.partition("  ")[2].split("  ")
+        assert any(each.startswith("revoked ") for each in state) == (id in line), line
     unknown = gateway("keys", "revoke", "--file", str(file), "0")
     assert unknown.exit_code == 1
     assert "no key" in unknown.output

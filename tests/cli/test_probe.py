@@ -100,6 +100,21 @@ def test_problems_of_a_live_check_have_lines_and_columns(file: Path) -> None:
     assert "rewrite: {model: double}" in result.stderr
 
 
+def test_a_file_that_changes_during_a_live_check_has_to_be_checked_again(file: Path) -> None:
+    class Server(QuietHandler):
+        def do_GET(self) -> None:
+            file.write_text("listeners: [")
+            self.send_json({}, 404)
+
+        do_POST = do_GET
+
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Server)) as address:
+        file.write_text(DIFFERENT.format(first=address, second="127.0.0.1:1"))
+        result = gateway("check", "--live", "--config", str(file))
+    told = f"{file}:1:1: the file changed during the check; run the check again\n"
+    assert (result.exit_code, result.stderr) == (1, told)
+
+
 ONE_NUMBER = """
 from gateway.reference import signature
 
@@ -179,6 +194,52 @@ def test_init_tells_how_to_probe_an_address_that_is_not_an_option(file: Path) ->
     result = gateway("init", "http://127.0.0.1:1", "--output", str(file))
     advice = "files and --url need --example; to probe a server, use --backend http://127.0.0.1:1"
     assert (result.exit_code, advice in result.stderr, file.exists()) == (2, True, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), "give --backend ADDRESS or --example REQUEST REPLY, or run the command in a terminal\n"),
+        (
+            ("--backend", "127.0.0.1:1", "--listener", "v2-rest"),
+            "expected --listener PROTOCOL=ADDRESS, such as v2-rest=127.0.0.1:8080; got 'v2-rest'\n",
+        ),
+        (
+            ("--backend", "127.0.0.1:1", "--listener", "v3=127.0.0.1:2"),
+            "unknown protocol in --listener 'v3=127.0.0.1:2'; known protocols: graphpipe, ",
+        ),
+        (("--example", "--backend", "127.0.0.1:1"), "--backend cannot be used with --example; use --url URL\n"),
+        (("--example", "--model", "a", "--model", "b"), "with --example, give --model only once\n"),
+    ],
+)
+def test_init_refuses_options_before_it_asks_a_server(file: Path, options: tuple[str, ...], told: str) -> None:
+    result = gateway("init", *options, "--output", str(file))
+    assert (result.exit_code, result.stdout, file.exists()) == (2, "", False)
+    assert result.stderr.startswith(told)
+
+
+def test_init_tells_what_is_wrong_with_the_file_that_it_would_write(file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "none" / "gateway.yaml"
+    with served("umbridge", "posterior") as address:
+        wrong = init(file, address, options=("--listener", "v2-rest=nonsense"))
+        looping = init(file, address, options=("--listener", f"v2-rest={place(address)}"))
+        missing = init(folder, address)
+    found = f"{address}: umbridge, 1 model\n"
+    assert (wrong.exit_code, missing.exit_code, looping.exit_code) == (2, 2, 0)
+    assert wrong.stderr.startswith(f"{found}{file}:7:27: expected HOST:PORT such as 127.0.0.1:8080 or ")
+    assert missing.stderr == f"{found}{folder}: No such file or directory\n"
+    assert "is the gateway's own listener 'v2-rest': requests can loop; use the server's address\n" in looping.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("127.0.0.1:1", "--config", "config/gateway.yaml")])
+def test_models_are_those_of_an_address_or_of_a_configuration(arguments: tuple[str, ...]) -> None:
+    result = gateway("models", *arguments)
+    assert (result.exit_code, result.stderr) == (2, "expected either ADDRESS or --config FILE\n")
+
+
+def test_a_header_without_a_value_is_refused() -> None:
+    result = gateway("models", "127.0.0.1:1", "--header", "secret")
+    assert (result.exit_code, result.stderr) == (2, "--header: expected NAME=VALUE\n")
 
 
 def test_init_writes_nothing_if_a_server_cannot_be_reached(file: Path) -> None:

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from tests.cli.commands import ROOT, gateway, started, written
+from tests.client.servers import served
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 from tests.tls.certificates import Authority
@@ -90,6 +91,21 @@ def test_wrong_usage_is_told(tmp_path: Path, arguments: tuple[str, ...], problem
     found = gateway("replay", str(tmp_path / "c"), *arguments)
     assert found.exit_code == 2
     assert problem in found.stderr
+
+
+def test_a_recording_without_requests_has_nothing_to_replay(tmp_path: Path) -> None:
+    cassette = tmp_path / "c.jsonl"
+    cassette.write_text(RECORDED.read_text().splitlines()[0] + "\n")
+    found = gateway("replay", str(cassette), "--to", "v2-rest://127.0.0.1:1")
+    assert (found.exit_code, found.stderr) == (2, f"{cassette}: the file contains no recorded requests\n")
+
+
+def test_a_report_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    cassette, report = tmp_path / "c.jsonl", tmp_path / "none" / "report.json"
+    cassette.write_text("".join(RECORDED.read_text().splitlines(keepends=True)[:2]))
+    with served("v2-grpc", "posterior") as address:
+        found = gateway("replay", str(cassette), "--to", address, "--json", str(report))
+    assert (found.exit_code, found.stderr) == (2, f"{report}: No such file or directory\n")
 
 
 def test_record_refuses_to_append_to_another_file(tmp_path: Path) -> None:

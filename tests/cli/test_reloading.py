@@ -212,16 +212,17 @@ def test_the_time_to_stop_is_that_of_the_current_configuration(tmp_path: Path) -
 class Unwilling:
     """A gateway that takes no configuration: the log of this process stays as it is."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, error: Exception = ReloadError("it was read without errors")) -> None:  # noqa: B008
         self.state = cast(GatewayState, SimpleNamespace(config=config, last_reload_error=None))
         self.asked = 0
+        self._error = error
 
     def reopen_logs(self) -> None:
         """There are none."""
 
     async def reload(self, config: Config) -> tuple[str, ...]:
         self.asked += 1
-        raise ReloadError("it was read without errors")
+        raise self._error
 
 
 async def test_certificates_that_may_have_changed_before_they_were_watched_are_tried_once_more(tmp_path: Path) -> None:
@@ -233,6 +234,20 @@ async def test_certificates_that_may_have_changed_before_they_were_watched_are_t
     assert gateway.asked == 2
     await reloader.on_call()  # they are watched now
     assert gateway.asked == 3
+
+
+async def test_an_unexpected_error_keeps_the_configuration_and_is_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = Path(written(tmp_path, text("two")))
+    reloader = Reloader(path, look_at_all(path))
+    gateway = reloader.gateway = Unwilling(loads(text("one"), "g.yaml", catalog()), KeyError("a part"))
+    answer = (await reloader.on_call()).model_dump(exclude_none=True)
+    why = "the gateway failed to change to this configuration; see its log for the reason"
+    assert [each["text"] for each in answer["errors"]] == [why]
+    assert gateway.state.last_reload_error is not None
+    assert gateway.state.last_reload_error.text == why
+    assert "KeyError: 'a part'" in caplog.text
 
 
 async def test_a_package_that_was_installed_since_the_start_is_found(

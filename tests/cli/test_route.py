@@ -95,6 +95,7 @@ routes:
         (("--protocol", "grps-rest", "--model", "m", "--operation", "metadata"), "*", ""),
         (("--protocol", "v2-rest", "--model", "m"), "*", ""),
         (("--protocol", "v2-rest", "--model", "m", "--path", "/v2/models/m/infer"), "*", ""),
+        (("--protocol", "v2-rest", "--model", "m", "--path", "/v2/models/m"), "*", ""),
         (
             ("--protocol", "v2-rest", "--model", "m", "--path", "/v1/chat"),
             "",

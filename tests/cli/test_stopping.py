@@ -18,13 +18,14 @@ import numpy as np
 import pytest
 
 from gateway.assembly.registry import protocols
+from gateway.cli.stopping import Signals, is_started
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.requests import Request
 from gateway.core.tensors import tensor
 from tests.cli.commands import said, served, started, written
 from tests.interop.processes import free_port
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, settle
 from tests.paused_server import INFER, ask, get, held, port_of
 from tests.peers.brpc_client import Call, Client
 
@@ -291,3 +292,20 @@ async def test_sighup_does_not_end_a_reference_server() -> None:
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait) == 0
         assert said(process, "ended")[-1].endswith("ended; cancelled requests: 0\n")
+
+
+async def test_a_start_that_fails_while_it_is_cancelled_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "gateway.cli")
+    signals = Signals()
+
+    async def start() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise OSError("the port is taken")
+
+    starting = asyncio.ensure_future(is_started(start(), signals))
+    await settle()
+    signals.first.set()
+    assert not await starting
+    assert "the start failed during its cancellation: the port is taken" in caplog.messages

@@ -67,6 +67,11 @@ JWT = "auth: {jwt: {issuer: 'https://i.test', audience: [models]}}\n"
         ('admin: {bind: "0.0.0.0:1"}\n' + LISTENER + KEYS, "1:15: the status API must be on loopback"),
         ('scaler: {bind: "0.0.0.0:1"}\n' + LISTENER + KEYS, "1:16: the scaler shows backends and their load"),
         ('admin: {bind: "127.0.0.1:1", auth: {}}\n' + LISTENER.replace(", auth: {}", ""), "no credentials are"),
+        (
+            'admin: {bind: "127.0.0.1:1", auth: {}}\n' + LISTENER.replace(", auth: {}", "")
+            + "auth: {certificates: [{identity: '*', principal: a}]}\n" + PRINCIPALS,
+            "1:30: the status API needs keys or tokens: `auth: {keys: ...}` or `jwt`",
+        ),
     ],
 )  # fmt: skip
 def test_problems(text: str, problem: str, file: str) -> None:
@@ -91,10 +96,27 @@ def test_mip_clients_may_be_anonymous(file: str) -> None:
         (LISTENER.replace("}]", "}, {name: b, bind: '127.0.0.1:81', protocols: [umbridge]}]") + KEYS + PRINCIPALS,
          "listener 'b' has no `auth`"),
         (LISTENER + JWT.replace("https", "http") + PRINCIPALS, "come over plain http"),
+        (
+            LISTENER + PRINCIPALS + JWT.replace("jwt: {", "jwt: [{").replace("}}", "}, OTHER]}").replace(
+                "OTHER", "{issuer: 'https://b', audience: [m]}"
+            ),
+            "'https://b': its tokens can name the principals of https://i.test, which has the same `prefix`; use "
+            "different prefixes",
+        ),
     ],
 )  # fmt: skip
 def test_warnings(text: str, warning: str, file: str) -> None:
     assert warning in "\n".join(warnings(text, file))
+
+
+@pytest.mark.parametrize("issuers", ["{}", "[{}]"])
+def test_a_number_of_an_issuer_may_come_from_the_environment(issuers: str) -> None:
+    jwt = "{issuer: 'https://i.test', audience: [m], refresh: '${SECONDS}'}"
+    text = f"{LISTENER}{PRINCIPALS}{SOUND}auth: {{jwt: {issuers.replace('{}', jwt)}}}\n"
+    auth = told.read(text, SECONDS="60").auth
+    assert auth is not None
+    assert [each.refresh for each in auth.jwt] == [60]
+    assert "got '${SECONDS}'" in told.problem(text, SECONDS="often")
 
 
 def test_sending_keys_of_clients_on_is_warned_of(file: str) -> None:

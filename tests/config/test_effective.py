@@ -53,6 +53,12 @@ def test_it_has_every_key_and_no_secret() -> None:
     assert route["translate"]["constants"] == [{"name": "k", "datatype": "FP32", "data": [1.0, "inf"]}]
 
 
+def test_bytes_of_constants_are_shown_as_text() -> None:
+    text = TEXT.replace("datatype: FP32, shape: [2], data: [1, .inf]", "datatype: BYTES, shape: [2], data: [a, grün]")
+    found: Any = effective(read(text))
+    assert found["routes"][0]["translate"]["constants"] == [{"name": "k", "datatype": "BYTES", "data": ["a", "grün"]}]
+
+
 def test_texts_from_files_and_variables_are_shown_as_their_references(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("planted-4\n")
     header = f"${{file:{tmp_path}/secret}}"

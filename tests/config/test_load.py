@@ -50,6 +50,8 @@ def test_what_is_sound(keys: str, protocol: str) -> None:
         (text("balance: least_load, load: {url: /metrics}"), "expected a URL such as http://{host}:8002/metrics, got"),
         (text('balance: least_load, load: {url: "http://{pod}:1"}'), "has {pod}; use only {host} and {port}"),
         (text('balance: least_load, load: {url: "http://a:b@c"}'), "the URL contains a password, which would not"),
+        (text('balance: least_load, load: {url: "http://{host}:1/m#a"}'),
+         "expected the URL of a page without a fragment (#...), got 'http://{host}:1/m#a'"),
         (text("balance: least_load, load: {from: statsd}"), "expected triton, prometheus or orca, got 'statsd'"),
         (text(LEAST + ", load: {" + GAUGE + "}", "mip", '"unix:/run/a"'),
          "a unix socket has no host for the server's load page; add `load_url`"),

@@ -171,6 +171,7 @@ PROBLEMS: tuple[Row, ...] = (
         "4:22: the tag '!x' is not supported; remove the tag",
     ),
     sound("lisenters: []", "4:1: unknown key 'lisenters'; did you mean 'listeners'?"),
+    route("match: {listener: htpt, protocol: points}", "3:47: unknown listener 'htpt'; did you mean 'http'?"),
     route("match: {}, rewirte: {}", "3:40: unknown key 'rewirte'; did you mean 'rewrite'?"),
     (
         SOUND.replace("protocol: umbridge", "timeout: 60, protocol: umbridge"),
@@ -193,6 +194,19 @@ PROBLEMS: tuple[Row, ...] = (
         "BYTES, got 'float64'; did you mean 'FP64'?",
     ),
     backend("slow_start: -1", "2:85: must be at least 0, got -1"),
+    backend("settings: {a: b}", "2:73: umbridge has no settings; remove the key"),
+    backend("headers: {a: b}", "2:72: messages of packets have no headers; remove the key", protocol="packets"),
+    backend(
+        "servers: {engine: slurm, command: [m]}",
+        "2:53: a backend with `servers` has no `endpoints`; remove one of them",
+    ),
+    (
+        SOUND.replace(
+            'endpoints: ["127.0.0.1:4242"]', "discovery: {srv: a.b}, servers: {engine: slurm, command: [m], state: run}"
+        ),
+        "2:42: a backend with `servers` cannot use `discovery`; remove one of the keys",
+        "2:111: expected an absolute path, got 'run'",
+    ),
     backend("queue: {length: 0}", "2:89: must be at least 1, got 0"),
     backend("queue: {timeout: 0}", "2:90: must be above 0, got 0"),
     backend("queue: {lenght: 5}", "2:81: unknown key 'lenght'; did you mean 'length'?"),
@@ -882,6 +896,7 @@ def test_a_route_may_say_how_tensors_travel_and_that_configs_do() -> None:
     [
         SOUND,
         SOUND.replace("[umbridge]", "[umbridge, points], prefix: {points: /p}"),
+        SOUND + "admin: {bind: '127.0.0.2:8080'}\n",  # the same port of another address
         SOUND.replace("[umbridge]", "[umbridge, messages], metrics_page: true, allow_offline: true"),
     ],
 )

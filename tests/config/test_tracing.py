@@ -25,6 +25,12 @@ def test_a_wrong_url_is_told(url: str, text: str) -> None:
     assert "secret@" not in told
 
 
+def test_the_package_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.config.observing.find_spec", lambda name: None)
+    told = problem(SOUND.replace("URL", '"http://c"'))
+    assert told == '3:17: needs the package of the extra `tracing`: pip install "modelglot[tracing]"'
+
+
 @pytest.mark.parametrize(
     ("url", "used"), [("http://c:4318", "http://c:4318/v1/traces"), ("https://c/otlp/traces", "https://c/otlp/traces")]
 )

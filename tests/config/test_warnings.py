@@ -312,6 +312,13 @@ routes: [{match: {}, backend: a}]
         ("metrics: {models: 5}", "", "metrics' has no effect: the metrics page is on the health port; add `health:"),
         ("metrics: {models: 5}\nhealth: {bind: 'h:1'}", "", ""),
         ("metrics: {enabled: false}", "", ""),
+        (
+            "metrics: {enabled: false}\nhealth: {bind: 'h:1', auth: {}}\n"
+            "auth: {jwt: {issuer: 'https://i', audience: [m], jwks: 'https://i/jwks'}}\n"
+            "principals: {a: {permissions: [use]}}",
+            "",
+            "auth' has no effect: it applies to /metrics, but `metrics.enabled` is false",
+        ),
         ("metrics: {enabled: false, models: 5}", "", "models' has no effect: `enabled` is false"),
         ("log: {access: {when: never, sample: 0.5}}", "", "sample' has no effect: `when` is never"),
         ("log: {access: {when: always, sample: 0.5}}", "", ""),
@@ -323,6 +330,11 @@ routes: [{match: {}, backend: a}]
             "queue' has no effect: calls wait only if `max_in_flight` limits them; add `max_in_flight`",
         ),
         ("", ", queue: {length: 5}, max_in_flight: 2", ""),
+        (
+            "",
+            ", queue: {wait_for_endpoints: 5}",
+            "wait_for_endpoints' has no effect: endpoints never change, because `discovery` is missing; remove it",
+        ),
         ("", ", health: {probe: none, interval: 5}", "interval' has no effect: `probe` is none"),
         ("", ", health: {probe: none, ejection: {failures: 2}}", ""),
     ],

@@ -7,13 +7,13 @@ from tests.config.told import problem, problems, read
 CONFIG = """
 workers: WORKERS
 LIMITS
-listeners: [{name: http, bind: "BIND", protocols: [grps-rest] LISTENER}]
+listeners: [{name: http, bind: "BIND", protocols: [PROTOCOL] LISTENER}]
 backends:
   lab: {protocol: v2-rest, endpoints: ["localhost:9000"] BACKEND}
   other: {protocol: v2-rest, endpoints: ["127.0.0.1:9001"]}
 routes: [{match: {model: "*"}, backend: lab ROUTE}]
 """
-NOTHING = {"BIND": "127.0.0.1:8080", "LIMITS": "", "LISTENER": "", "BACKEND": "", "ROUTE": ""}
+NOTHING = {"BIND": "127.0.0.1:8080", "PROTOCOL": "grps-rest", "LIMITS": "", "LISTENER": "", "BACKEND": "", "ROUTE": ""}
 
 
 def config(workers: str, **parts: str) -> str:
@@ -26,6 +26,7 @@ def config(workers: str, **parts: str) -> str:
 @pytest.mark.parametrize(
     "part",
     [
+        {"BIND": "unix:///run/a.sock", "PROTOCOL": "mip", "LISTENER": ", model: m"},
         {"LISTENER": ", metrics_page: true"},
         {"LISTENER": ", limits: {connections: 10}"},
         {"LISTENER": ", limits: {connections_per_client: 10}"},

@@ -1,11 +1,15 @@
-"""What the files of a job announce."""
+"""What the files of a job announce, and which of it is believed."""
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
-from gateway.servers.locating import announced
+from gateway.servers.engine import JobReport, JobState
+from gateway.servers.locating import Located, announced, locate, refuses
+from gateway.servers.started_server import StartedServer
+from tests.servers.test_jobs import Backend
 
 
 @pytest.mark.parametrize(
@@ -55,3 +59,32 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "url-1.txt")
     (tmp_path / "url-2.txt").write_text("node7:1\n")
     assert announced(tmp_path).address == "node7:1"
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "why"),
+    [
+        ("127.0.0.1", "node7:4242", "the job runs on this machine, which has another name"),
+        ("127.0.0.1", "localhost:4242", ""),
+        ("127.0.0.1", f"{socket.gethostname()}:4242", ""),
+        ("::1", "127.0.0.2:4242", ""),
+        ("node7", "node8:4242", ""),
+        ("node7", "node7:4241", "it is the address of job lab-1"),
+    ],
+)
+async def test_an_address_of_another_server_or_machine_is_not_believed(
+    tmp_path: Path, host: str, address: str, why: str
+) -> None:
+    first, second = (StartedServer(f"lab-{number}", tmp_path, 1, 0.0) for number in (1, 2))
+    first.address, second.id, second.report = "node7:4241", "2", JobReport(JobState.RUNNING, host=host)
+    (tmp_path / "url-2.txt").write_text(f"http://{address}\n")
+    found = await locate(second, [first, second], Backend())
+    assert found == (Located(fault=f"{address} cannot be used: {why}") if why else Located(address))
+
+
+async def test_only_an_address_that_answers_with_a_refusal_refuses() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert not await refuses(address)
+    assert await refuses(address)
+    assert not await refuses("255.255.255.255:9")  # no way leads there

@@ -1,6 +1,7 @@
 """A fleet and its jobs, with an engine that the test answers for: what comes between a question and its answer."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
@@ -9,6 +10,7 @@ from time import monotonic
 
 import pytest
 
+from gateway.servers import fleet as fleet_module
 from gateway.servers import jobs as jobs_module
 from gateway.servers import state_file
 from gateway.servers.consumer import Use
@@ -17,9 +19,9 @@ from gateway.servers.fleet import StartedServers
 from gateway.servers.jobs import Jobs
 from gateway.servers.settings import ServersSettings
 from gateway.servers.sizing import FailedStarts
-from gateway.servers.started_server import JobFailure
+from gateway.servers.started_server import JobFailure, JobOutput, ServerPhase, StartedServer
 from gateway.servers.state_file import SavedJob, StateFile
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, settle, until
 
 
 class Engine:
@@ -67,6 +69,7 @@ class Backend:
     def __init__(self) -> None:
         self.waiting = 1
         self.addresses: list[str] = []
+        self.failures: list[str] = []
         self.added: asyncio.Queue[str] = asyncio.Queue()
         self.asked: asyncio.Queue[asyncio.Future[bool]] = asyncio.Queue()
 
@@ -88,6 +91,7 @@ class Backend:
 
     def fail_waiting(self, text: str, detail: str) -> None:
         self.waiting = 0
+        self.failures.append(text)
 
 
 def settings(folder: Path, **keys: object) -> ServersSettings:
@@ -358,3 +362,184 @@ def test_a_job_of_no_backend_is_taken_by_one_of_those_that_share_the_folder(tmp_
     left = [state.left_for(each) for each in ("coarse", "fine")]
     assert [len(state.take(each)) for each in left] == [1, 0]
     state.close()
+
+
+# What a server writes
+
+
+def test_the_end_of_the_output_begins_with_a_whole_line_and_has_no_control_characters(tmp_path: Path) -> None:
+    output = JobOutput(tmp_path / "output")
+    assert output.end() == ""
+    output.path.write_bytes(b"first\n" + b"x" * 1000 + b"\n" + b"y" * 997 + b"\x1b\a\xff\n")
+    assert output.end() == "y" * 997 + "  \ufffd"
+    output.path.write_bytes(b"z" * 3000)
+    assert output.end() == "z" * 2000
+
+
+def test_new_lines_of_the_output_are_read_once_and_whole(tmp_path: Path) -> None:
+    output = JobOutput(tmp_path / "output")
+    assert list(output.new_lines()) == []
+    output.path.write_bytes(b"one\ntw")
+    assert list(output.new_lines()) == ["one"]
+    output.path.write_bytes(b"one\ntwo\n\xff\n")
+    assert list(output.new_lines()) == ["two", "\ufffd"]
+    assert list(output.new_lines()) == []
+    output.path.write_bytes(b"anew\n")  # the file was full
+    assert list(output.new_lines()) == ["anew"]
+    output.path.write_bytes(b"anew\n" + b"x" * 20_000 + b"\n")
+    assert [len(each) for _ in range(2) for each in output.new_lines()] == [16384, 20_000 - 16384]
+
+
+async def test_what_a_server_prints_is_in_the_log_of_the_level_debug(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "gateway.servers")
+    async with lab(tmp_path) as found:
+        answer = await found.backend.asked.get()
+        (server,) = found.jobs.servers.values()
+        server.output.path.write_text("loading the model\n")
+        await found.jobs.look()
+        assert f"job {server.name} prints: loading the model" in caplog.messages
+        answer.set_result(False)
+
+
+# How servers end
+
+
+async def serving(found: Lab) -> StartedServer:
+    """The first server, which serves."""
+    (await found.backend.asked.get()).set_result(True)
+    await found.backend.added.get()
+    (server,) = found.jobs.servers.values()
+    found.backend.waiting = 0
+    return server
+
+
+async def test_a_server_that_the_engine_ends_finishes_its_calls(tmp_path: Path) -> None:
+    async with lab(tmp_path) as found:
+        server = await serving(found)
+        use = server.use = ServerUse()
+        use.is_idle = False
+        found.engine.reported["1"] = JobReport(JobState.ENDING, "maintenance", "127.0.0.1")
+        for _ in range(2):
+            await found.jobs.ask()
+        assert (found.backend.addresses, server.phase) == ([], ServerPhase.DRAINING)
+        assert (server.shown().reason, server.why) == ("maintenance", "the engine is ending its job")
+        assert server.failure == JobFailure(f"job {server.name} (1) is being ended (maintenance)")
+        found.fleet.call_waits()
+        await settle()
+        assert server.phase is ServerPhase.DRAINING
+        found.backend.waiting = 1
+        found.fleet.resize(settings(tmp_path, start_timeout=0.0))
+        await until(lambda: bool(found.backend.failures))
+        found.fleet.resize(settings(tmp_path))
+        assert found.backend.failures[0] == (
+            f"no server within 0 s: job {server.name} (1) is draining, being ended (maintenance); raise "
+            "`servers.start_timeout` if starts take longer"
+        )
+        use.is_idle = True
+        found.fleet.call_waits()
+        await asyncio.wait_for(server.over.wait(), GENEROUS)
+        assert found.engine.reported["1"].state is JobState.CANCELLED
+
+
+async def test_a_call_that_failed_at_a_server_tells_why_the_server_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "GONE_SECONDS", 0.05)
+    async with lab(tmp_path, min=1) as found:
+        server = await serving(found)
+        assert await found.fleet.failure_at("127.0.0.1:1") is None
+        with socket.create_server(("127.0.0.1", server.port)):
+            assert await found.fleet.failure_at(server.address) is None
+        gone = f"job {server.name} (1) is running, but its server no longer accepts connections"
+        address = server.address
+        assert await found.fleet.failure_at(address) == JobFailure(gone)
+        assert (found.backend.addresses, server.phase) == ([], ServerPhase.ENDING)
+        await asyncio.wait_for(server.over.wait(), GENEROUS)
+        assert await found.fleet.failure_at(address) == JobFailure(gone)
+
+
+async def test_a_server_that_starts_for_a_configuration_before_is_ended(tmp_path: Path) -> None:
+    async with lab(tmp_path) as found:
+        answer = await found.backend.asked.get()
+        (server,) = found.jobs.servers.values()
+        found.backend.waiting, found.backend.is_closed = 0, True
+        found.fleet.retire()
+        answer.set_result(False)
+        await found.fleet.retired()
+        assert server.why == "the configuration has changed"
+        assert found.engine.reported["1"].state is JobState.CANCELLED
+
+
+async def test_an_adopted_server_waits_for_the_backend_that_uses_it(tmp_path: Path) -> None:
+    save(tmp_path, SavedJob("lab-00000001", "7", "lab", "fake", "", "fits", 4242, "127.0.0.1:4242", 1.0))
+    found = Lab(tmp_path)
+    found.engine.reported["7"] = JobReport(JobState.RUNNING, host="127.0.0.1")
+    found.fleet.start()
+    await until(lambda: bool(found.fleet.reports()))
+    await settle()
+    assert [each.phase for each in found.fleet.reports()] == ["starting"]
+    await found.close()
+    assert found.engine.reported["7"].state is JobState.CANCELLED
+
+
+async def test_an_unexpected_error_does_not_end_the_fleet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fleet_module, "SLOW", 0.01)
+    found = Lab(tmp_path)
+    submit = found.jobs.submit
+
+    def broken() -> None:
+        monkeypatch.setattr(found.jobs, "submit", submit)
+        raise KeyError("a slot")
+
+    monkeypatch.setattr(found.jobs, "submit", broken)
+    found.start()
+    (await found.backend.asked.get()).set_result(False)
+    assert "backend 'lab': unexpected error while managing its servers" in caplog.messages
+    await found.close()
+
+
+# Jobs whose submission is in progress
+
+
+def submission(engine: Engine) -> tuple[asyncio.Event, asyncio.Event]:
+    """Makes submissions wait: the first event is set when one has arrived, the second lets it go on."""
+    submit, arrived, go = engine.submit, asyncio.Event(), asyncio.Event()
+
+    async def waiting(job: Job) -> str:
+        arrived.set()
+        await go.wait()
+        return await submit(job)
+
+    engine.submit = waiting  # type: ignore[method-assign]
+    return arrived, go
+
+
+async def test_a_job_that_is_ended_before_it_is_submitted_is_cancelled_afterwards(tmp_path: Path) -> None:
+    found = Lab(tmp_path)
+    arrived, go = submission(found.engine)
+    found.start()
+    await arrived.wait()
+    (server,) = found.jobs.servers.values()
+    for why in ("the test ends it", "once more"):
+        found.jobs.end(server, why)
+    found.backend.waiting = 0
+    go.set()
+    await asyncio.wait_for(server.over.wait(), GENEROUS)
+    assert (server.why, found.engine.reported["1"].state) == ("the test ends it", JobState.CANCELLED)
+    await found.close()
+
+
+async def test_a_job_whose_submission_ends_after_the_gateway_is_kept(tmp_path: Path) -> None:
+    found = Lab(tmp_path, keep=True)
+    arrived, go = submission(found.engine)
+    found.start()
+    await arrived.wait()
+    closing = asyncio.ensure_future(found.close())
+    await settle()
+    go.set()
+    await closing
+    assert (saved(tmp_path), found.engine.reported["1"].state) == (["1"], JobState.RUNNING)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -93,6 +94,19 @@ def test_what_is_no_list_of_jobs_is_kept_aside(tmp_path: Path, content: str) -> 
     (tmp_path / "jobs.json").write_text(content)
     assert left(tmp_path) == [SavedJob(COARSE.name), SavedJob(FINE.name)]
     assert (tmp_path / "jobs.json.unreadable").read_text() == content
+
+
+def test_what_can_neither_be_read_nor_kept_aside_is_an_error(tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / "jobs.json").write_text("{}")
+    (tmp_path / "jobs.json.unreadable").mkdir()
+    with pytest.raises(EngineError, match=r"jobs\.json cannot be used, nor moved away: Is a directory$"):
+        left(tmp_path)
+    (tmp_path / "jobs.json").unlink()
+    shutil.rmtree(tmp_path / "jobs")
+    (tmp_path / "jobs").touch()
+    with pytest.raises(EngineError, match=r"jobs cannot be read: Not a directory$"):
+        left(tmp_path)
 
 
 def test_what_a_newer_version_adds_is_left_out_and_what_it_changes_is_as_if_unknown(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.servers.watcher import ExitReason, start_time
+from gateway.servers.watcher import ExitReason, LeaseFile, start_time, write_state
 from tests.interop.processes import eventually
 from tests.limits import GENEROUS
 
@@ -191,3 +191,27 @@ def test_a_job_ends_with_a_watcher_that_is_killed(watched: Watched) -> None:
     process.kill()
     process.wait(GENEROUS)
     assert eventually(lambda: not start_time(group), GENEROUS)
+
+
+def test_a_lease_that_cannot_be_read_for_a_moment_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "lease"
+    path.write_text("1000 1")
+    lease = LeaseFile(path)
+    assert lease.lost() is None
+    path.unlink()
+    path.mkdir()  # stands for an error of the file system
+    assert lease.lost() is None
+    path.rmdir()
+    assert lease.lost() == ExitReason.CANCELLED
+
+
+def test_output_on_a_full_disk_is_lost_and_the_job_goes_on(watched: Watched) -> None:
+    watched.start(f"echo lost; touch {watched.folder}/after", output="/dev/full")
+    assert (watched.ended()["exit_code"], (watched.folder / "after").exists()) == (0, True)
+
+
+def test_a_state_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    absent = tmp_path / "absent"
+    write_state(absent, why="")
+    told = f"watcher: cannot write {absent}/state.json: [Errno 2] No such file or directory: '{absent}/state.new'\n"
+    assert capsys.readouterr().err == told

@@ -75,7 +75,7 @@ class ProcessEngine:
             stdin=subprocess.DEVNULL if self._keep else subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            cwd=job.folder,
+            cwd=str(job.folder),  # an error shows it as it is
             # UM-Bridge's job scripts use HQ_JOB_ID in the names of their announcement files.
             env={**os.environ, "HQ_JOB_ID": folder.name, **job.environment},
             start_new_session=True,

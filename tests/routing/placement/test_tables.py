@@ -126,4 +126,22 @@ def test_other_backends_keep_their_own_table() -> None:
     placed, others = tables(config, {}, found)
     assert placed.splitlines()[0] == "backend fleet:"
     assert placed.splitlines()[2].split() == ["m", "1", "1", "held"]
-    assert others.splitlines()[1].split(maxsplit=2)[:2] == ["lab", "tcp://h:1"]
+    assert others.splitlines()[1].split() == ["lab", "tcp://h:1", "-", "-", "-", "no", "list"]
+
+
+def test_the_table_of_a_running_gateway_has_its_calls_per_second() -> None:
+    config = loads(CONFIG.format(port=1, endpoints='["a:1"]'), "t", catalog())
+    places = [{"server": 0, "state": "held", "why": ""}]
+    model = {"model": "m", "versions": ["1"], "copies": 1, "calls": 9, "in_flight": 1, "places": places}
+    placed = {"servers": [{"address": "a:1", "error": "", "drain": None}], "models": [model]}
+    (table,) = tables(config, {"fleet": (placed, {"m": 2.5})}, {})
+    assert table.splitlines()[2].split() == ["m", "1", "1", "2.5", "1", "held"]
+
+
+def test_a_gateway_that_is_named_and_not_there_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text(CONFIG.format(port=1, endpoints='["a:1"]'))
+    found = CliRunner().invoke(application, ("models", "--config", str(file), "--admin", "http://127.0.0.1:1"))
+    assert (found.exit_code, found.stdout) == (3, "")
+    assert "http://127.0.0.1:1" in found.stderr
+    assert "querying the servers" not in found.stderr

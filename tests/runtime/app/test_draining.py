@@ -204,6 +204,37 @@ async def test_the_command_waits_for_the_end_of_calls_says_what_is_left_and_undo
         assert await here.drains() == [None, None]
 
 
+async def test_the_command_ends_when_the_drain_is_undone() -> None:
+    async with lab() as here:
+        call = asyncio.ensure_future(infer(here.gateway))
+        await here.servers[0].arrived.wait()
+        waiting = asyncio.ensure_future(here.command("--wait", "1000"))
+        while "draining" not in await here.drains():
+            pass
+        await here.drain(0, undo=True)
+        undone = await waiting
+        what = f"endpoint {here.address(0)} of backend 'lab'"
+        told = f"{what} is no longer drained: the drain was undone, or the endpoint was removed\n"
+        assert (undone.exit_code, undone.stderr) == (1, told)
+        here.servers[0].release.set()
+        await call
+
+
+async def test_the_command_tells_which_models_have_not_moved() -> None:
+    async with lab() as here:
+        call = asyncio.ensure_future(infer(here.gateway))
+        await here.servers[0].arrived.wait()
+        await here.drain(0)
+        drain = here.gateway.state.assembly.backends["lab"].endpoints[0].drain
+        assert drain is not None
+        drain.is_moving, drain.failed_moves = True, ("m1: out of memory",)
+        late = await here.command("--wait", "0")
+        assert (late.exit_code, late.stdout) == (4, "not loaded on another server: m1: out of memory\n")
+        assert late.stderr.endswith("within 0 s: the gateway is loading its models on other servers\n")
+        here.servers[0].release.set()
+        await call
+
+
 async def test_the_command_tells_why_it_cannot() -> None:
     async with lab() as here:
         refused = await command("lab", "a:1", "--admin", here.url)

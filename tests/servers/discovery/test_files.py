@@ -36,7 +36,7 @@ async def test_files_come_change_and_go(tmp_path: Path) -> None:
     one.write_text("http://10.0.0.1:4242\n")
     (tmp_path / "other-3.txt").write_text("http://10.0.0.3:1\n")
     assert await addresses(source) == ["http://10.0.0.1:4242"]
-    two.write_text("# of node 2\n\n  http://10.0.0.2:1  \r\nhttp://10.0.0.2:2\n")
+    two.write_text("# of node 2\n\n  http://10.0.0.2:1  \r\nhttp://10.0.0.2:2\nhttp://10.0.0.2:1\n")
     assert await addresses(source) == ["http://10.0.0.1:4242", "http://10.0.0.2:1", "http://10.0.0.2:2"]
     one.unlink()
     assert await addresses(source) == ["http://10.0.0.2:1", "http://10.0.0.2:2"]
@@ -124,6 +124,7 @@ async def test_lines_are_checked_once_for_each_change_and_no_more_of_them_than_a
     for number in range(20):
         (tmp_path / f"{number}.txt").write_text("".join(f"10.0.0.1:{port}\n" for port in range(1, 301)))
     (tmp_path / "later.txt").write_text("".join(f"10.0.0.2:{port}\n" for port in range(1, 4001)))
+    (tmp_path / "latest.txt").write_text("10.0.0.3:1\n")  # is beyond what a backend gets
     for _ in range(2):
         assert len(await source.look()) == MOST_ADDRESSES + 1
     first = len(checked)
