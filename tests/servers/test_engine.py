@@ -20,10 +20,10 @@ def test_a_job_is_over_when_none_of_its_processes_is_there(state: JobState) -> N
 async def test_an_engine_that_is_not_open_or_does_not_answer_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asked_engine, "SECONDS", 0.01)
     asked = AskedEngine(settings(tmp_path), lambda settings: (Engine(), 1.0), monotonic)
     with pytest.raises(EngineError, match=r"^fake: it is not open$"):
         await asked.engine.reports([])
     await asked.open()
+    monkeypatch.setattr(asked_engine, "SECONDS", 0.01)
     with pytest.raises(EngineError, match=r"^fake: no answer within 0\.01 s$"):
         await asked.ask(asyncio.Event().wait())

@@ -10,6 +10,7 @@ from time import monotonic
 
 import pytest
 
+from gateway.core.tasks import spawn
 from gateway.servers import fleet as fleet_module
 from gateway.servers import jobs as jobs_module
 from gateway.servers import state_file
@@ -22,6 +23,7 @@ from gateway.servers.sizing import FailedStarts
 from gateway.servers.started_server import JobFailure, JobOutput, ServerPhase, StartedServer
 from gateway.servers.state_file import SavedJob, StateFile
 from tests.limits import GENEROUS, settle, until
+from tests.skipping_loop import skip
 
 
 class Engine:
@@ -443,21 +445,23 @@ async def test_a_server_that_the_engine_ends_finishes_its_calls(tmp_path: Path) 
         assert found.engine.reported["1"].state is JobState.CANCELLED
 
 
-async def test_a_call_that_failed_at_a_server_tells_why_the_server_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fleet_module, "GONE_SECONDS", 0.05)
+async def test_a_call_that_failed_at_a_server_tells_why_the_server_is_gone(tmp_path: Path) -> None:
+    async def failure_at(address: str) -> JobFailure | None:
+        finding = spawn(found.fleet.failure_at(address))
+        await skip(fleet_module.GONE_SECONDS)
+        return await finding
+
     async with lab(tmp_path, min=1) as found:
         server = await serving(found)
-        assert await found.fleet.failure_at("127.0.0.1:1") is None
+        assert await failure_at("127.0.0.1:1") is None
         with socket.create_server(("127.0.0.1", server.port)):
-            assert await found.fleet.failure_at(server.address) is None
+            assert await failure_at(server.address) is None
         gone = f"job {server.name} (1) is running, but its server no longer accepts connections"
         address = server.address
-        assert await found.fleet.failure_at(address) == JobFailure(gone)
+        assert await failure_at(address) == JobFailure(gone)
         assert (found.backend.addresses, server.phase) == ([], ServerPhase.ENDING)
         await asyncio.wait_for(server.over.wait(), GENEROUS)
-        assert await found.fleet.failure_at(address) == JobFailure(gone)
+        assert await failure_at(address) == JobFailure(gone)
 
 
 async def test_a_server_that_starts_for_a_configuration_before_is_ended(tmp_path: Path) -> None:
