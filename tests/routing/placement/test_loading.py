@@ -224,9 +224,9 @@ async def test_memory_bounds_the_models_of_a_server() -> None:
     assert caught.value.status is Status.FAILED_PRECONDITION
     await fleet.ask_in_turn(("m1", "m3", "m4"))
     assert list(a.held) == ["m1", "m3", "m4"]
-    await fleet.ask("m2")
+    await fleet.ask_in_turn(("m2",))
     assert sorted(a.held) == ["m2", "m3", "m4"]
-    await fleet.ask("m1")
+    await fleet.ask_in_turn(("m1",))
     assert list(a.held) == ["m1"]  # two of them would not make room enough
 
 

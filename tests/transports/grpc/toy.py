@@ -1,7 +1,7 @@
 """Protocols that are nothing but methods, raw clients and raw servers."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -84,12 +84,12 @@ async def listening(
     ready: Ready = always_ready,
     timeouts: Timeouts = Timeouts(),  # noqa: B008
     connections: ListenerConnections | None = None,
+    protocols: Sequence[Protocol] = (TOY, OTHER),
 ) -> AsyncIterator[Listener]:
     """A listener on a free port of the loopback. The test has GENEROUS seconds for it."""
     settings, exchanges = ListenerSettings(limits=limits), Exchanges(exchange, stream, refuse, ready)
-    listener = Listener(
-        settings, [(TOY, ""), (OTHER, ""), (TELLING, "")], exchanges, connections=connections, timeouts=timeouts
-    )
+    spoken = [(each, "") for each in protocols]
+    listener = Listener(settings, spoken, exchanges, connections=connections, timeouts=timeouts)
     await listener.start(Address("127.0.0.1"))
     try:
         async with asyncio.timeout(GENEROUS):

@@ -14,6 +14,7 @@ from tests.transports.grpc.toy import (
     CHAT,
     ECHO,
     SMALL,
+    TELLING,
     TOLD,
     Endless,
     Held,
@@ -109,7 +110,7 @@ async def test_an_error_that_its_protocol_tells_in_a_message_is_one() -> None:
             yield message
             raise refusal(Reason.OVERLOADED, "no more")
 
-    async with client(stream=stream) as made:
+    async with listening(stream=stream, protocols=[TELLING]) as listener, channel(listener.address) as made:
         call = made.stream_stream(TOLD)([b"a", b"b"])
         assert await replies(call) == [b"a", b"no more"]
         assert await call.code() is grpc.StatusCode.OK
