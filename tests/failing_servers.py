@@ -35,7 +35,7 @@ routes:
       inputs: [{{name: theta, datatype: FP64, shape: [-1, 2]}}]
       outputs: [{{name: logdensity, datatype: FP64, shape: [-1, 1]}}]
 """
-POLICIES = "[{timeout: {seconds: 30, per_try: 0.5}}, {retry: {attempts: 4}}]"
+POLICIES = "[{timeout: {seconds: 60, per_try: 5}}, {retry: {attempts: 4}}]"
 REQUEST = http(
     b"POST /v2/models/m/infer HTTP/1.1",
     b'{"inputs":[{"name":"theta","datatype":"FP64","shape":[1,2],"data":[1.0,2.0]}]}',

@@ -44,7 +44,7 @@ async def relayed(stack: AsyncExitStack, protocol: str) -> tuple[Relay, list[str
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_no_call_fails_while_the_replies_of_one_of_two_servers_do(protocol: str, fault: Way) -> None:
     """A reply that is no message is INTERNAL, which `retry` must be told."""
-    policies = "[{timeout: {seconds: 30, per_try: 0.5}}, {retry: {statuses: [UNAVAILABLE, INTERNAL]}}]"
+    policies = "[{timeout: {seconds: 60, per_try: 5}}, {retry: {statuses: [UNAVAILABLE, INTERNAL]}}]"
     async with AsyncExitStack() as stack:
         relay, addresses = await relayed(stack, protocol)
         gateway, load = await stack.enter_async_context(running(protocol, addresses, clients=4, policies=policies))
