@@ -57,6 +57,6 @@ class BackendSides:
         responses = self._policing.around_stream(stream, config.policies, context) if traits.wire.streams else None
         signatures = SignatureCache(handler, traits, self._clock, backend.local.count_joined)
         backend.on_recovery(signatures.drop_all)
-        window = (lambda: backend.capacity + 1) if backend.max_in_flight else ROWS_AT_ONCE
-        window = self._rows_at_once or window
+        usual = (lambda: backend.capacity + 1) if backend.max_in_flight else ROWS_AT_ONCE
+        window = self._rows_at_once or usual
         return BackendSide(name, protocol.name, traits, handler, signatures, window, responses, config.limits)

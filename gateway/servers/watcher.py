@@ -215,7 +215,8 @@ class WatchedRun:
         return code
 
     def end(self, grace: float) -> int | None:
-        """Stop all processes. Return the command's exit code."""
+        """Stop all processes: send SIGTERM once, and after `grace` seconds SIGKILL until they have ended. Return the
+        command's exit code."""
         for number, again, limit in ((signal.SIGTERM, 0, grace), (signal.SIGKILL, signal.SIGKILL, 2 * grace)):
             until = time.monotonic() + limit
             alive = signal_all(number)
@@ -223,8 +224,8 @@ class WatchedRun:
                 time.sleep(TURN)
                 self.copy_output()  # a job that cannot write might not end
                 self.reap()
-                if time.monotonic() > until:
-                    break  # a process that survives SIGKILL hangs in the kernel
+                if time.monotonic() > until:  # after SIGKILL: the process hangs in the kernel
+                    break
                 alive = signal_all(again)
         self.copy_output()
         return self.reap()

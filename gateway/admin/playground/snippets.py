@@ -74,7 +74,7 @@ class _Place:
     request: Request
     """The request, adapted to the protocol."""
     calls: int
-    """The number of calls: one, or one for each row. `message` is the message of the first call."""
+    """The number of calls if each row needs its own call, and otherwise 0. `message` belongs to the first call."""
     described: Mapping[str, object] | None = None
     """The definition of the protocol, if it is a JSON form that the configuration declares."""
 

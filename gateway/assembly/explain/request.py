@@ -244,8 +244,8 @@ async def explain(arrival: Arrival, config: Config, protocols: Mapping[str, Prot
         config, assumed = without_network(config, protocols)
     watched = {name: watch.protocol(each) for name, each in protocols.items()}
     # The first row that is not sent ends the request. Further rows in flight would fail unseen.
-    connect_, rows_at_once = (watch.connect, None) if send else (watch.connect_nowhere, 1)
-    assembly = assemble(config, connect_, watched, loop.time, rows_at_once=rows_at_once)
+    reach, rows_at_once = (watch.connect, None) if send else (watch.connect_nowhere, 1)
+    assembly = assemble(config, reach, watched, loop.time, rows_at_once=rows_at_once)
     found = Explanation(
         arrival.listener.name,
         arrival.protocol.name,

@@ -220,7 +220,7 @@ class StepCalls:
         finally:
             self._count(step, began, end)
             if span is not None:
-                span.__exit__(*exc_info())
+                span.__exit__(*exc_info())  # adds the error that ends the stream, if any
 
     async def ask(self, request: Request, step: GraphStep, operation: Operation, model: str, part: str = "") -> Answer:
         """Return the response to a query about a step's `model`.

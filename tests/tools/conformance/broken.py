@@ -17,7 +17,8 @@ from tests.in_thread import QuietHandler, in_thread
 from tests.limits import GENEROUS
 
 Change = Callable[[str, bytes, int, bytes], tuple[int, bytes] | tuple[int, bytes, dict[str, str]]]
-"""Of an HTTP reply: path, the request's body, status and body to status, body and headers that replace its own."""
+"""Takes the path, the request's body, and the status and the body of an HTTP reply. Returns the status, the body and
+the headers of the reply in its place."""
 ChangeMessage = Callable[[str, bytes, bytes], bytes]
 """Of a message: method, request and reply to reply. Raises RpcFailure for another status."""
 ChangeBytes = Callable[[bytes, bytes], bytes]
